@@ -1,4 +1,5 @@
-//! Stores under the same workloads in turns, each in a process and a control group of its own.
+//! Comparison of stores: the same workloads in turns, each in a process and a control group of its
+//! own.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -19,43 +20,44 @@ use crate::group::Group;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A store; may be given more than once [default: all that were built]. Ours is measured twice,
-    /// so that the difference that the method makes by itself stands beside the others.
+    /// Store to measure; may be given more than once [default: all that were built]. Entresol is
+    /// measured twice, to show the difference that the method makes by itself.
     #[arg(long, value_name = "NAME")]
     engine: Vec<Name>,
-    /// Where the stores are made, in a folder each; nothing may be there yet, and it is removed in
+    /// Directory for the stores, with a folder for each. It must not exist yet, and is removed in
     /// the end.
     #[arg(long, value_name = "PATH")]
     directory: PathBuf,
-    /// What each process may use, the system's cache of its files included.
+    /// Limit of memory for each process, including the system's cache of its files.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: ByteSize,
-    /// What ours is told to take for itself [default: 13/16 of it; the rest is for the system's
-    /// cache, which has the log: a generation takes a sixteenth, and five of them may be there].
+    /// Limit of memory that Entresol is given for itself [default: 13/16 of --memory; the rest is
+    /// for the system's cache, which holds the log: a generation takes a sixteenth, and there may
+    /// be five].
     #[arg(long, value_name = "SIZE")]
     own_memory: Option<ByteSize>,
-    /// Make no control groups: nothing bounds the system's cache then.
+    /// Make no control groups, so nothing bounds the system's cache.
     #[arg(long)]
     without_cgroup: bool,
-    /// How often each store is measured; ten give an interval, fewer a range.
+    /// Number of rounds in which each store is measured; ten give an interval, fewer a range.
     #[arg(long, value_name = "N", default_value_t = 10)]
     rounds: usize,
-    /// In how many of the rounds, the first ones, a store is loaded anew, by a process of its own
-    /// if that is not all of them; later ones go on with what is there [default: all, and another
-    /// time for what follows workload d, which adds keys].
+    /// Number of rounds, the first ones, in which a store is loaded anew, by a process of its own
+    /// if there are more rounds; later rounds continue with the data that is there [default: all,
+    /// with another load for what follows workload d, which adds keys].
     #[arg(long, value_name = "N")]
     loads: Option<usize>,
-    /// A workload behind load: a, b, c, d, e or f; may be given more than once, and goes in that
+    /// Workload after the load: a, b, c, d, e or f; may be given more than once, and runs in that
     /// order [default: a, b, c, f, d, e].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Keys that are loaded.
+    /// Number of keys to load.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     keys: u64,
-    /// Operations of each workload but load, all threads together [default: as many as keys].
+    /// Operations of each workload but load, for all threads together [default: as many as keys].
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// End each workload but load after so long, whatever has been done.
+    /// End each workload but load after this time, whatever has been done.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Bytes of a key.
@@ -64,13 +66,13 @@ pub(crate) struct Arguments {
     /// Bytes of a value.
     #[arg(long, value_name = "BYTES", default_value_t = 1000)]
     value_size: usize,
-    /// Threads that work at once.
+    /// Number of concurrent threads.
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
-    /// Seed of orders and arrivals; each round has another one.
+    /// Seed of orders and arrivals; each round gets another one.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write one JSON object into this file as well, all rounds in it.
+    /// Also write one JSON object with all rounds to this file.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Print that object instead of tables.
@@ -125,13 +127,13 @@ impl Arguments {
         Ok(())
     }
 
-    /// The processes of one side in one round, as the workloads of each; one that begins with load
-    /// begins with an empty store.
+    /// Returns the processes of one side in a round, each as its workloads. A process that begins
+    /// with load begins with an empty store.
     fn processes(&self, round: usize) -> Vec<Vec<Workload>> {
         let load = [Workload::Load];
         let all = self.workloads();
         match (round < self.loads(), self.loads() < self.rounds) {
-            // Whoever is fast at d would have more keys for what follows than the others.
+            // A store that is fast at d would have more keys than the others for what follows.
             (true, false) => {
                 let parts = all.split_inclusive(|workload| *workload == Workload::D);
                 parts.map(|part| [&load, part].concat()).collect()
@@ -141,7 +143,7 @@ impl Arguments {
         }
     }
 
-    /// What a process is told, for one side in one round.
+    /// Returns the arguments of a process of one side in a round.
     fn command(
         &self,
         side: &Side,
@@ -159,8 +161,8 @@ impl Arguments {
         let memory = match side.name {
             Name::Entresol => {
                 let own = self.own_memory();
-                // Of which half is for entries that are read one by one: a quarter of all, which is
-                // the most that the store allows.
+                // Half of it is the row cache: a quarter of all memory, which is the most that the
+                // store allows.
                 put("--cache", (own.0 / 2).to_string().into());
                 put("--generation", (self.memory.0 / 16).to_string().into());
                 own
@@ -189,7 +191,7 @@ impl Arguments {
         command
     }
 
-    /// Runs one side once; what its processes printed, or why one failed.
+    /// Runs one side once. Returns what its processes printed, or why one failed.
     fn measure(&self, side: &Side, round: usize) -> anyhow::Result<Result<Report, String>> {
         let store = self.directory.join(side.directory());
         let mut all = Report::default();
@@ -231,12 +233,12 @@ impl Arguments {
         Ok(Ok(report))
     }
 
-    /// All sides once, in an order of the round's own.
+    /// Runs all sides once, in an order of the round's own.
     fn round(&self, round: usize, sides: &mut [Side], progress: &Progress) -> anyhow::Result<()> {
         let count = sides.len();
         for place in 0..count {
             let place = (place + round) % count;
-            // Every other round backwards, so that nobody always has the same one before him.
+            // Every other round runs backwards, so no side always follows the same one.
             let side = &mut sides[if round.is_multiple_of(2) { place } else { count - 1 - place }];
             let what = format!("round {} of {}: {}", round + 1, self.rounds, side.title());
             progress.say(&what);
@@ -299,7 +301,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     compared.put(arguments.json, arguments.save.as_deref())
 }
 
-/// Processes that wanted a processor, mean of the last minute, the measured ones included.
+/// Returns the mean number of runnable processes in the last minute, including the measured ones.
 fn load_average() -> Option<f64> {
     let text = files::read_to_string(Path::new("/proc/loadavg")).ok()?;
     text.split(' ').next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! What a comparison found, as Markdown and as JSON.
+//! Result of a comparison, as Markdown and as JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::Name;
 
-/// One store, as often as it was measured.
+/// One store, with its results in all rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Side {
     #[serde(skip)]
     pub(crate) name: Name,
     pub(crate) engine: &'static str,
-    /// Ours once more: it ought not to differ from itself.
+    /// True for the second measurement of Entresol, which ought to equal the first.
     again: bool,
     durability: &'static str,
-    /// Why it was not measured further.
+    /// Reason why the store was not measured further.
     pub(crate) failure: Option<String>,
     pub(crate) rounds: Vec<Option<Report>>,
 }
@@ -40,7 +40,7 @@ impl Side {
         format!("{}{}", self.engine, if self.again { "-again" } else { "" })
     }
 
-    /// A figure of a workload for each round.
+    /// Returns a figure of a workload for each round.
     fn figures(&self, workload: &str, figure: Figure) -> Vec<Option<f64>> {
         let of = |report: &Report| {
             let measured = report.workloads.iter().find(|it| it.workload == workload)?;
@@ -55,7 +55,7 @@ impl Side {
     }
 }
 
-/// What one process printed, as far as it is compared.
+/// Output of a process, as far as it is compared.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) workloads: Vec<Measured>,
@@ -91,15 +91,16 @@ const WRITTEN: Figure = |it| match it.user_bytes {
     bytes => it.bytes_written.map(|written| written as f64 / bytes as f64),
 };
 
-/// The first to the second of each round.
+/// Ratio of two figures, taken in each round.
 #[derive(Debug, Serialize)]
 struct Ratio {
-    /// The geometric mean, or the median if there are too few rounds for an interval.
+    /// Geometric mean; the median if there are too few rounds for an interval.
     ratio: f64,
     low: f64,
     high: f64,
     rounds: usize,
-    /// Whether `low` and `high` are a 95% interval; the lowest and the highest round if not.
+    /// True if `low` and `high` are a 95% interval; otherwise they are the lowest and highest
+    /// round.
     is_interval: bool,
 }
 
@@ -128,7 +129,7 @@ impl Ratio {
     }
 }
 
-/// `0.81 (0.79 to 0.84)`, and how many rounds if those are a range.
+/// Formats a ratio as `0.81 (0.79 to 0.84)`, with the number of rounds if these are a range.
 impl std::fmt::Display for Ratio {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} to {})", number(self.ratio), number(self.low), number(self.high))?;
@@ -140,18 +141,18 @@ impl std::fmt::Display for Ratio {
     }
 }
 
-/// Ours beside the fastest of the others.
+/// Entresol compared with the fastest of the others in a workload.
 #[derive(Debug, Serialize)]
 struct Verdict {
     workload: String,
     best: Option<&'static str>,
     throughput: Option<Ratio>,
     cpu: Option<Ratio>,
-    /// Ours to ours.
+    /// Entresol compared with itself.
     same: Option<Ratio>,
 }
 
-/// All of it.
+/// All results of a comparison.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compared {
     version: &'static str,
@@ -182,12 +183,12 @@ impl Compared {
         }
     }
 
-    /// Prints it, and saves all of it if that is wanted; a store of ours that failed is an error.
+    /// Prints the results, and saves them if `save` is given. Fails if Entresol failed.
     pub(crate) fn put(&self, json: bool, save: Option<&Path>) -> anyhow::Result<()> {
         let all = serde_json::to_string_pretty(self).context("the result as JSON")?;
         let text = if json { &all } else { &self.markdown() };
         let printed = writeln!(std::io::stdout(), "{text}").context("standard output");
-        // What took long to measure is not lost because one of the two has no room.
+        // A failure to print must not lose results that took long to measure.
         if let Some(path) = save {
             let saved = files::write_atomically(path, all.as_bytes());
             saved.with_context(|| path.display().to_string())?;
@@ -236,7 +237,7 @@ impl Compared {
         text
     }
 
-    /// The stores in one workload.
+    /// Writes a table of the stores in one workload.
     fn figures(&self, text: &mut String, workload: &str) {
         let columns = [
             workload,
@@ -260,7 +261,7 @@ impl Compared {
     }
 }
 
-/// The workloads that any store got through, in their order.
+/// Returns the workloads that any store completed, in order.
 fn workloads(sides: &[Side]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let reports = sides.iter().flat_map(|side| side.rounds.iter().flatten());
@@ -333,7 +334,7 @@ mod tests {
         let ratio = |found: &Option<Ratio>| found.as_ref().map(Ratio::to_string);
         assert_eq!(ratio(&found.throughput).unwrap(), "1.00 (0.500 to 1.50), 3 rounds");
         assert_eq!(ratio(&found.same).unwrap(), "1.00 (1.00 to 1.00), 3 rounds");
-        // A round that one of them did not finish counts for none.
+        // A round that one of the two did not finish does not count.
         sides[2].rounds[0] = None;
         let found = verdict(&sides, "a".to_owned(), 1);
         assert_eq!(ratio(&found.throughput).unwrap(), "1.25 (1.00 to 1.50), 2 rounds");

@@ -1,4 +1,4 @@
-//! A control group that bounds the memory of one process, the system's cache of its files included.
+//! Control group that bounds the memory of one process, including the system's cache of its files.
 
 use std::fs;
 use std::io;
@@ -9,18 +9,18 @@ use anyhow::Context;
 const FIRST_ROOT: &str = "/sys/fs/cgroup/memory";
 const SECOND_ROOT: &str = "/sys/fs/cgroup";
 const NAME: &str = "entresol-peers-";
-/// How often a group is emptied before it is removed with what is left in it.
+/// Attempts to empty a group before it is removed with the rest in it.
 const EMPTYING_MAX: u32 = 8;
 
-/// The two interfaces that the kernel has.
+/// Interfaces that the kernel may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     First,
     Second,
 }
 
-/// A group of its own for one process; removed when it is dropped, with the pages of files that
-/// were cached in it, so that the next process finds none.
+/// Control group for one process. Dropping it removes the group with the file pages cached in it,
+/// so the next process finds none.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Makes one with room for so many bytes.
+    /// Creates a group with room for so many bytes.
     pub(crate) fn new(bytes: u64) -> anyhow::Result<Group> {
         let group = make(bytes).context(
             "no control group can be made: run as root where the memory controller is mounted \
@@ -38,12 +38,12 @@ impl Group {
         Ok(group)
     }
 
-    /// Where it is; a process joins it by [`join`].
+    /// Returns the path of the group. A process joins it with [`join`].
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many processes were killed in it because there was no memory.
+    /// Returns the number of processes in the group that were killed for lack of memory.
     pub(crate) fn killed(&self) -> u64 {
         let file = match self.version {
             Version::First => "memory.oom_control",
@@ -128,7 +128,7 @@ fn root() -> anyhow::Result<(&'static Path, Version)> {
     Ok((second, Version::Second))
 }
 
-/// Groups of runs that were killed. One that is in use cannot be removed.
+/// Removes groups that killed runs have left. One that is in use cannot be removed.
 fn remove_left(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -145,7 +145,7 @@ pub(crate) fn join(path: &Path) -> anyhow::Result<()> {
     put(&file, &std::process::id().to_string()).with_context(|| file.display().to_string())
 }
 
-/// Writes to a file that the kernel shows; none is made.
+/// Writes to an existing file of the kernel's, and creates none.
 fn put(path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write;
     fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())

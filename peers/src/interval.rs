@@ -1,20 +1,23 @@
-//! Syncing every so often, for stores that leave it to their callers: as durable as ours is.
+//! Periodic syncs for stores that leave them to their callers, which makes these as durable as
+//! Entresol.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// As far as a machine's crash may reach back, in our store's default.
+/// Interval between syncs, as in Entresol's default: a crash of the machine loses no more than
+/// that.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A thread that syncs until it is dropped.
+/// Thread that syncs until it is dropped.
 pub(crate) struct Interval {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interval {
-    /// A failed sync ends the process: nothing that is measured after it would mean anything.
+    /// Starts the thread. A failed sync ends the process, because later measurements would mean
+    /// nothing.
     pub(crate) fn new(sync: impl Fn() -> Result<(), String> + Send + 'static) -> Interval {
         let (end, ended) = channel::<()>();
         let thread = std::thread::spawn(move || {

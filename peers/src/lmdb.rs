@@ -10,10 +10,10 @@ use heed::{Env, EnvFlags, EnvOpenOptions};
 
 use crate::interval::Interval;
 
-/// Address space, which is all that it costs.
+/// Size of the mapping, which costs only address space.
 const MAP_BYTES: usize = 64 << 30;
 const READERS_MAX: u32 = 256;
-/// Until what holds the mapping has ended.
+/// Longest wait for users of the mapping to end.
 const CLOSING_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) struct Lmdb {
@@ -35,10 +35,10 @@ impl Lmdb {
         if opening.options.memory_bytes.is_some() {
             flags |= EnvFlags::NO_READ_AHEAD;
         }
-        // SAFETY: with WRITE_MAP a stray pointer could damage the data, with NO_SYNC a power cut
-        // could: what is measured may be lost.
+        // SAFETY: with WRITE_MAP a stray pointer could damage the data, and with NO_SYNC a power
+        // cut could. The measured data may be lost.
         unsafe { options.flags(flags) };
-        // SAFETY: the directory was made for this run, and nobody else writes to what is in it.
+        // SAFETY: the directory was created for this run, and no other process writes to its files.
         let env = unsafe { options.open(opening.directory) }.map_err(failed)?;
         let mut write = env.write_txn().map_err(failed)?;
         let table = env.create_database(&mut write, None).map_err(failed)?;
@@ -81,7 +81,7 @@ impl Engine for Lmdb {
         self.env.force_sync().map_err(failed)
     }
 
-    /// It puts nothing off.
+    /// Does nothing: LMDB defers no work.
     fn settle(&self) -> Result<(), BenchError> {
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Engine for Lmdb {
         let Lmdb { interval, env, .. } = *self;
         drop(interval);
         env.force_sync().map_err(failed)?;
-        // It cannot be opened again before.
+        // The environment cannot be opened again before it has closed.
         let closing = env.prepare_for_closing();
         match closing.wait_timeout(CLOSING_MAX) {
             true => Ok(()),

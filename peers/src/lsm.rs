@@ -7,7 +7,8 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 
 use crate::interval::Interval;
 
-/// With its default, one for each processor, nobody closes a memtable while both merge.
+/// Number of workers. With the default, one for each processor, no worker is left to close a
+/// memtable while both compact.
 const WORKERS: usize = 4;
 
 pub(crate) struct Fjall {

@@ -1,7 +1,7 @@
-//! Other people's stores under the same workloads as ours, measured by the same loop.
+//! Measurements of other people's stores under the same workloads as Entresol, by the same loop.
 //!
-//! The arguments and the report of `ycsb` are those of `entresol bench ycsb`: their files are
-//! shared, since a command is no library.
+//! The arguments and the report of `ycsb` are those of `entresol bench ycsb`. Their files are
+//! shared, because a command is no library.
 #![deny(unsafe_code)]
 
 mod compare;
@@ -24,7 +24,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use entresol_bench::BenchError;
 use entresol_bench::ycsb::{Engine, Entresol, Opening};
 
-/// Stores of others, for comparisons.
+/// Compare Entresol with other people's stores.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -35,14 +35,14 @@ struct Arguments {
 enum Command {
     /// Put a store under YCSB's workloads or RocksDB's mixgraph.
     Ycsb(Box<Ycsb>),
-    /// Put several under the same workloads in turns, each with the same memory, the system's cache
-    /// of its files included, and print how ours compares.
+    /// Put several stores under the same workloads in turns, each with the same memory, including
+    /// the system's cache of its files, and print how Entresol compares.
     Compare(Box<compare::Arguments>),
 }
 
 #[derive(Debug, Args)]
 struct Ycsb {
-    /// Which store.
+    /// Store to measure.
     #[arg(long)]
     engine: Name,
     /// Join this control group before anything is opened.
@@ -58,7 +58,7 @@ enum Name {
     Fjall,
     Redb,
     Lmdb,
-    /// If it was built with the feature of this name.
+    /// Available if built with the feature of this name.
     #[cfg(feature = "rocksdb")]
     Rocksdb,
 }
@@ -90,7 +90,7 @@ impl Name {
         }
     }
 
-    /// What crashes may take, as all of them run here.
+    /// Returns the data that a crash may cost, as the stores run here.
     fn durability(self) -> &'static str {
         match self {
             Name::Entresol | Name::Fjall => "synced every 100 ms",

@@ -1,4 +1,4 @@
-//! redb: a B-tree that is copied where it is written.
+//! redb: a B-tree with copy-on-write pages.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Redb {
     }
 }
 
-/// An empty commit that makes all before it durable.
+/// Makes all earlier commits durable with an empty one.
 fn commit(database: &Database) -> Result<(), BenchError> {
     let mut write = database.begin_write().map_err(failed)?;
     write.set_durability(Durability::Immediate).map_err(failed)?;
@@ -78,7 +78,7 @@ impl Engine for Redb {
         commit(&self.database)
     }
 
-    /// It puts nothing off.
+    /// Does nothing: redb defers no work.
     fn settle(&self) -> Result<(), BenchError> {
         Ok(())
     }

@@ -8,12 +8,12 @@ use entresol_bench::ycsb::{Engine, Opening};
 
 use crate::interval::Interval;
 
-/// Memory to be tuned for, if nothing is said.
+/// Memory to tune for, unless the options say.
 const MEMORY_BYTES: u64 = 512 << 20;
 const BLOCK_BYTES: usize = 4 << 10;
 const BACKGROUND_JOBS: i32 = 4;
 const BLOOM_BITS_EACH: f64 = 10.0;
-/// Level 0 is merged when it has so many files: the library's default.
+/// Number of files at which level 0 is compacted: the library's default.
 const LEVEL_0_FILES: u64 = 4;
 
 pub(crate) struct Rocksdb {
@@ -25,7 +25,8 @@ fn failed(error: ::rocksdb::Error) -> BenchError {
     BenchError::Engine { engine: "rocksdb", what: error.into_string() }
 }
 
-/// What its pages advise for so much memory: `README.md` says which.
+/// Returns the options that RocksDB's documentation advises for so much memory. `README.md` names
+/// its pages.
 fn options(opening: &Opening<'_>) -> Result<Options, BenchError> {
     let memory = opening.options.memory_bytes.map_or(MEMORY_BYTES, |bytes| bytes.0);
     let cache = opening.options.cache_bytes.map_or(memory / 3, |bytes| bytes.0);

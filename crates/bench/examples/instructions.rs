@@ -8,9 +8,9 @@
 //! done
 //! ```
 //!
-//! The difference of the two counts, divided by 20,000, is the instructions of one operation with
-//! its share of the loop; start and filling cancel out. Operations: get, get-miss, get-batched,
-//! set. The last argument is the size of a value in bytes.
+//! The difference of the two counts, divided by 20,000, is the number of instructions of one
+//! operation with its share of the loop; start-up and filling cancel out. The operations are get,
+//! get-miss, get-batched and set. The last argument is the size of a value in bytes.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

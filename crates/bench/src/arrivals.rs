@@ -1,9 +1,9 @@
-//! When requests are due: drawn in advance, whatever the server does (an open loop).
+//! Due times of requests in an open loop: drawn in advance, independent of the server's replies.
 
 use entresol_base::Nanos;
 use entresol_base::rng::Rng;
 
-/// Due times of a Poisson process: independent clients as seen together.
+/// Due times of a Poisson process, which models many independent clients taken together.
 #[derive(Debug, Clone)]
 pub struct PoissonArrivals {
     rng: Rng,
@@ -13,7 +13,7 @@ pub struct PoissonArrivals {
 }
 
 impl PoissonArrivals {
-    /// Arrivals from `origin` on, `per_second` of them on average.
+    /// Creates arrivals that begin at `origin`, `per_second` of them on average.
     #[must_use]
     pub fn new(origin: Nanos, per_second: f64, seed: u64) -> Self {
         let mut arrivals = PoissonArrivals {
@@ -26,13 +26,13 @@ impl PoissonArrivals {
         arrivals
     }
 
-    /// When the next request is due.
+    /// Returns the time at which the next request is due.
     #[must_use]
     pub fn due(&self) -> Nanos {
         Nanos(self.origin.0 + self.due_ns as u64)
     }
 
-    /// Takes the next request if it is due at `now`, and returns when it was due.
+    /// Takes the next request if it is due at `now` and returns its due time.
     #[inline]
     pub fn take(&mut self, now: Nanos) -> Option<Nanos> {
         let due = self.due();
@@ -63,7 +63,8 @@ mod tests {
         }
         let count = gaps.len() as f64;
         assert!((count / 200_000.0 - 1.0).abs() < 0.01, "{count} arrivals in 4 s");
-        // An exponential law has a share of 1/e over the mean and 1/e^3 over thrice the mean.
+        // In an exponential distribution, a share of 1/e exceeds the mean and 1/e^3 exceeds three
+        // means.
         for (factor, expected) in [(1, 0.3679), (3, 0.0498)] {
             let over = gaps.iter().filter(|gap| **gap > 20_000 * factor).count() as f64 / count;
             assert!((over - expected).abs() < 0.01, "share over {factor} means: {over}");

@@ -1,9 +1,9 @@
-//! What can go wrong in a measurement, told apart by who has to act.
+//! Errors of a measurement, one variant for each party that has to act.
 
 use std::path::PathBuf;
 
-/// Why a measurement did not happen, or did not pass. What the system said is the error's source,
-/// so it is seen where the whole chain is printed.
+/// Reason why a measurement did not take place or did not pass. The operating system's own error is
+/// the source of a variant; it appears where the whole chain of causes is printed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -13,69 +13,69 @@ pub enum BenchError {
     /// A file could not be read or written.
     #[error("{path}", path = path.display())]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A file is not what its format says.
+    /// The content of a file does not match its format.
     #[error("{path}: {problem}", path = path.display())]
     Format {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where in it, what was found and what was wanted.
+        /// Position in the file, with the text found and the text expected.
         problem: String,
     },
-    /// A server could not be reached or went away.
+    /// A server could not be reached or closed the connection.
     #[error("server {address}")]
     Server {
-        /// The address as it was given.
+        /// Address as the caller gave it.
         address: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A server answered something that no such request is answered with.
+    /// A server sent a reply that does not belong to the request.
     #[error("server {address}: unexpected reply: {reply}")]
     Reply {
-        /// The address as it was given.
+        /// Address as the caller gave it.
         address: String,
-        /// The beginning of what it sent.
+        /// Beginning of the reply.
         reply: String,
     },
-    /// A value came back other than it went in.
+    /// The value read differs from the value written.
     #[error("wrong value for key {key}: {problem}")]
     WrongValue {
-        /// Whose value.
+        /// Key of the value.
         key: String,
-        /// How it differs.
+        /// Difference between the two values.
         problem: String,
     },
-    /// Somebody asked for an end.
+    /// The user interrupted the measurement.
     #[error("{}", interrupted(*has_results))]
     Interrupted {
-        /// Whether there was something to show.
+        /// True if there were results to show.
         has_results: bool,
     },
     /// A check failed.
     #[error("{0}")]
     Failed(String),
-    /// A cache could not be opened or refused what it must not refuse.
+    /// A cache could not be opened or refused an operation that it must accept.
     #[error("cache: {0}")]
     Cache(String),
-    /// A store refused or failed.
+    /// A store refused an operation or failed.
     #[error("{engine}: {what}")]
     Engine {
-        /// Which one.
+        /// Name of the engine.
         engine: &'static str,
-        /// What it said.
+        /// Message of the engine.
         what: String,
     },
-    /// The system did not give a measurement.
+    /// The operating system did not supply a measurement.
     #[error("{what}")]
     System {
-        /// What was asked.
+        /// Name of the measurement.
         what: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
@@ -88,7 +88,8 @@ fn interrupted(has_results: bool) -> &'static str {
 }
 
 impl BenchError {
-    /// Whether the arguments are to blame (exit status 2), not what was measured (1).
+    /// Returns true if the arguments are to blame (exit status 2) rather than the thing measured
+    /// (exit status 1).
     #[must_use]
     pub fn is_usage(&self) -> bool {
         matches!(self, BenchError::Usage(_) | BenchError::File { .. } | BenchError::Format { .. })

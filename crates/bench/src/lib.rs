@@ -1,8 +1,9 @@
 //! Workloads, load generators and reports.
 //!
-//! A comparison measures both sides in one run, interleaved, and says how sure it is; a latency is
-//! counted from the moment a request was due. Deliberately absent: servers. A server is driven
-//! over its socket only, so that every server that speaks the protocol can be driven.
+//! A comparison measures both sides in one run, interleaved, and reports the confidence of the
+//! result. Latency is counted from the moment at which a request was due. The crate deliberately
+//! contains no server and drives one over its socket only: any server that speaks the protocol can
+//! be measured.
 #![forbid(unsafe_code)]
 
 pub mod arrivals;

@@ -1,4 +1,4 @@
-//! Where a store lies, as it is typed: `PATH`, or `pmem:PATH` and `pmem:PATH,assume-dax`.
+//! Location of a store as the user types it: `PATH`, `pmem:PATH` or `pmem:PATH,assume-dax`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,21 +8,21 @@ use std::str::FromStr;
 use entresol_media::{MediumSpec, PmemMode};
 use entresol_store::KvdbOptions;
 
-/// A store's directory, and what it is on. A directory whose name begins with `pmem:` is written
-/// with a slash, as `./pmem:a`.
+/// Directory of a store and the kind of medium that it lies on. A directory whose name begins with
+/// `pmem:` is written with a slash, as in `./pmem:a`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorePlace {
-    /// The directory.
+    /// Directory of the store.
     pub path: PathBuf,
-    /// Persistent memory, instead of a disk.
+    /// Mode of persistent memory, or `None` for a disk.
     pub pmem: Option<PmemMode>,
 }
 
 impl StorePlace {
-    /// The place that a text names.
+    /// Parses the location that `text` names.
     ///
     /// # Errors
-    /// If it begins as one on persistent memory and does not go on so.
+    /// Fails if the text begins with `pmem:` and the rest is not valid.
     pub fn parse(text: OsString) -> Result<StorePlace, <MediumSpec as FromStr>::Err> {
         match text.to_str() {
             Some(medium) if medium.starts_with("pmem:") => match medium.parse()? {
@@ -35,7 +35,7 @@ impl StorePlace {
         }
     }
 
-    /// The argument that names it, for another process.
+    /// Returns the argument that names this location on the command line of another process.
     #[must_use]
     pub fn argument(&self) -> OsString {
         match self.pmem {
@@ -44,7 +44,7 @@ impl StorePlace {
         }
     }
 
-    /// How a store there is opened if nothing else is asked for.
+    /// Returns the default options for a store at this location.
     #[must_use]
     pub fn options(&self) -> KvdbOptions {
         KvdbOptions { pmem: self.pmem, ..KvdbOptions::default() }

@@ -1,4 +1,4 @@
-//! Which keys are asked for how often: uniform, or Zipf's law with the popular keys scattered.
+//! Popularity of keys: uniform, or Zipf's law with the popular keys scattered over the key space.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,19 +8,19 @@ use fastrand::Rng;
 /// Zipf's exponent in YCSB and in most cache benchmarks.
 pub const THETA_DEFAULT: f64 = 0.99;
 
-/// How requests spread over keys.
+/// Distribution of requests over keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Popularity {
     /// Every key is equally likely.
     Uniform,
-    /// The key of rank `r` is asked for in proportion to `1 / r^theta`.
+    /// The key of rank `r` is requested in proportion to `1 / r^theta`.
     Zipf {
-        /// The exponent, greater than 0.
+        /// Exponent, greater than 0.
         theta: f64,
     },
 }
 
-/// Why a text names no popularity.
+/// Error of a text that names no popularity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is no popularity: write uniform, zipf or zipf:THETA with THETA over 0 (zipf:0.99)"
@@ -67,7 +67,7 @@ pub struct KeyChooser {
 }
 
 impl KeyChooser {
-    /// A chooser among `keys` keys; none counts as one.
+    /// Creates a chooser among `keys` keys; 0 counts as 1.
     #[must_use]
     pub fn new(popularity: Popularity, keys: u64) -> Self {
         let keys = keys.max(1);
@@ -78,7 +78,7 @@ impl KeyChooser {
         KeyChooser { keys, zipf, scatter: Scatter::new(keys) }
     }
 
-    /// The next key's number.
+    /// Draws the number of the next key.
     #[inline]
     pub fn next(&self, rng: &mut Rng) -> u64 {
         match &self.zipf {
@@ -88,7 +88,7 @@ impl KeyChooser {
     }
 }
 
-/// Draws key numbers out of a growing count of keys, the newest of which is the most popular.
+/// Draws key numbers from a growing set of keys, in which the newest key is the most popular.
 #[derive(Debug, Clone)]
 pub struct LatestChooser {
     theta: f64,
@@ -97,17 +97,18 @@ pub struct LatestChooser {
 }
 
 impl LatestChooser {
-    /// A chooser by Zipf's law of this exponent.
+    /// Creates a chooser that follows Zipf's law with exponent `theta`.
     #[must_use]
     pub fn new(theta: f64) -> LatestChooser {
         LatestChooser { theta, zipf: Zipf::new(1, theta), keys: 1 }
     }
 
-    /// The next key's number out of `0..keys`; none counts as one.
+    /// Draws the number of the next key from `0..keys`; 0 keys count as 1.
     #[inline]
     pub fn next(&mut self, keys: u64, rng: &mut Rng) -> u64 {
         let keys = keys.max(1);
-        // The law for a count changes so slowly that one per cent of growth may wait.
+        // The distribution changes so slowly with the number of keys that an update can wait for
+        // one per cent of growth.
         if keys < self.keys || keys > self.keys + self.keys / 100 {
             (self.zipf, self.keys) = (Zipf::new(keys, self.theta), keys);
         }
@@ -115,8 +116,9 @@ impl LatestChooser {
     }
 }
 
-/// Exact draws from Zipf's law over `1..=n` by rejection-inversion (Hörmann and Derflinger, 1996):
-/// no table, so a million keys cost no cache misses of the generator's own.
+/// Draws exactly from Zipf's law over `1..=n` by rejection-inversion (Hörmann and Derflinger,
+/// 1996). The method needs no table; with a million keys the generator causes no cache misses of
+/// its own.
 #[derive(Debug, Clone)]
 struct Zipf {
     n: f64,
@@ -136,7 +138,7 @@ impl Zipf {
         zipf
     }
 
-    /// The integral of the weight from 1 to `x`.
+    /// Returns the integral of the weight from 1 to `x`.
     fn area(&self, x: f64) -> f64 {
         let log_x = x.ln();
         expm1_over(log_x * (1.0 - self.theta)) * log_x
@@ -165,18 +167,18 @@ impl Zipf {
     }
 }
 
-/// `(e^x - 1) / x`, also where `x` is nearly 0 (theta of 1).
+/// Computes `(e^x - 1) / x`, also where `x` is nearly 0 (a theta of 1).
 fn expm1_over(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.exp_m1() / x } else { 1.0 + x / 2.0 }
 }
 
-/// `ln(1 + x) / x`, also where `x` is nearly 0.
+/// Computes `ln(1 + x) / x`, also where `x` is nearly 0.
 fn ln_1p_over(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.ln_1p() / x } else { 1.0 - x / 2.0 }
 }
 
-/// A fixed one-to-one shuffle of `0..n`, so that popular keys are no neighbours in a table filled
-/// in order. Steps in the next power of two until it lands inside.
+/// Fixed permutation of `0..n` that keeps popular keys from being neighbours in a table filled in
+/// order. It permutes the next power of two and repeats the step until the result is below `n`.
 #[derive(Debug, Clone)]
 struct Scatter {
     n: u64,
@@ -208,7 +210,7 @@ impl Scatter {
 mod tests {
     use super::*;
 
-    /// Draws `draws` keys and returns how often each came, most frequent first.
+    /// Draws `draws` keys and returns the share of each, most frequent first.
     fn frequencies(popularity: Popularity, keys: u64, draws: u32) -> Vec<f64> {
         let chooser = KeyChooser::new(popularity, keys);
         let mut rng = Rng::with_seed(7);
@@ -224,7 +226,7 @@ mod tests {
         const KEYS: u64 = 1000;
         let total: f64 = (1..=KEYS).map(|rank| (rank as f64).powf(-theta)).sum();
         let drawn = frequencies(Popularity::Zipf { theta }, KEYS, 2_000_000);
-        // Ranks whose expected counts lie far enough apart that sorting cannot swap them.
+        // The expected counts of these ranks lie far enough apart that sorting cannot swap them.
         for rank in [1_usize, 2, 3, 5, 10] {
             let expected = (rank as f64).powf(-theta) / total;
             let relative = drawn[rank - 1] / expected;

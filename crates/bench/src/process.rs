@@ -1,5 +1,5 @@
-//! What the kernel counted: processor time of threads and processes, resident memory, and which
-//! process listens at an address. All of it comes from `/proc`, which is no medium.
+//! Figures of the kernel: processor time of threads and processes, resident memory, and the process
+//! that listens at an address. The files read are those of `/proc`, which is no medium.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::BenchError;
 
-/// Does the work for each item in a thread of its own; the answers, in the items' order. A panic
-/// in one of them goes on here.
+/// Runs `work` for each item in a thread of its own and returns the results in the order of the
+/// items. A panic in a thread is resumed in the caller.
 pub(crate) fn on_threads<T: Send, A: Send>(
     items: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> A + Sync,
@@ -26,8 +26,8 @@ pub(crate) fn on_threads<T: Send, A: Send>(
     })
 }
 
-/// Processor time of the calling thread, in nanoseconds: what a shared machine's other work does
-/// not add to.
+/// Returns the processor time of the calling thread in nanoseconds. Other work on a shared machine
+/// does not add to it.
 #[must_use]
 #[inline]
 pub fn thread_cpu_ns() -> u64 {
@@ -35,35 +35,36 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Processor time of all living threads of process `pid`, user and system, in nanoseconds. The
-/// scheduler's own counter (`schedstat`), since the ticks in `stat` are a hundredth of a second.
+/// Returns the processor time, user and system, of all living threads of process `pid` in
+/// nanoseconds. It is read from the scheduler's counter (`schedstat`), since a tick of `stat` is a
+/// hundredth of a second.
 ///
 /// # Errors
-/// When there is no such process, or its figures may not be read.
+/// Fails if the process does not exist or its figures may not be read.
 pub fn process_cpu_ns(pid: u32) -> Result<u64, BenchError> {
     let error = |source| BenchError::System { what: "processor time of the server", source };
     let mut total_ns = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(error)? {
         let path = task.map_err(error)?.path().join("schedstat");
-        // A thread may end between the listing and the reading.
+        // A thread may end after the directory was listed.
         let Ok(text) = fs::read_to_string(path) else { continue };
         total_ns += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
     }
     Ok(total_ns)
 }
 
-/// Processor time of all threads of this process, those that have ended included, in nanoseconds.
+/// Returns the processor time in nanoseconds of all threads of this process, ended ones included.
 #[must_use]
 pub fn own_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Bytes that this process has made dirty or written, less those that were dropped before they
-/// reached a disk. File systems in memory count none.
+/// Returns the bytes that this process dirtied or wrote, less the bytes dropped before they reached
+/// a disk. File systems in memory count none.
 ///
 /// # Errors
-/// When `/proc` is not mounted, or the kernel keeps no such account.
+/// Fails if `/proc` is not mounted or the kernel does not count bytes.
 pub fn bytes_written() -> Result<u64, BenchError> {
     let error = |source| BenchError::System { what: "bytes written", source };
     let text = fs::read_to_string("/proc/self/io").map_err(error)?;
@@ -74,16 +75,16 @@ pub fn bytes_written() -> Result<u64, BenchError> {
 /// Resident memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resident {
-    /// All of it, in bytes.
+    /// All resident memory, in bytes.
     pub all_bytes: u64,
-    /// What is no page of a file, in bytes.
+    /// Resident memory that is not backed by a file, in bytes.
     pub anonymous_bytes: u64,
 }
 
-/// Memory of this process that is resident now.
+/// Returns the memory of this process that is resident now.
 ///
 /// # Errors
-/// When `/proc` is not mounted.
+/// Fails if `/proc` is not mounted.
 pub fn resident() -> Result<Resident, BenchError> {
     let error = |source| BenchError::System { what: "resident memory", source };
     let text = fs::read_to_string("/proc/self/status").map_err(error)?;
@@ -96,7 +97,7 @@ fn field_of(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The process that listens at a TCP address of this machine, if it can be seen.
+/// Returns the process that listens at a TCP address of this machine, if it is visible.
 #[must_use]
 pub fn listener_of_tcp(address: SocketAddr) -> Option<u32> {
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -108,7 +109,7 @@ pub fn listener_of_tcp(address: SocketAddr) -> Option<u32> {
     None
 }
 
-/// The process that listens at a UNIX socket, if it can be seen.
+/// Returns the process that listens at a UNIX socket, if it is visible.
 #[must_use]
 pub fn listener_of_unix(path: &Path) -> Option<u32> {
     let text = fs::read_to_string("/proc/net/unix").ok()?;
@@ -123,7 +124,8 @@ pub fn listener_of_unix(path: &Path) -> Option<u32> {
     owner_of_socket(&inode)
 }
 
-/// Finds the listening socket for `address` in the text of `/proc/net/tcp` or `tcp6`.
+/// Finds the inode of the socket that listens at `address` in the text of `/proc/net/tcp` or
+/// `tcp6`.
 fn tcp_listener_inode(table: &str, address: SocketAddr) -> Option<String> {
     const LISTENING: &str = "0A";
     let port = format!("{:04X}", address.port());
@@ -137,7 +139,7 @@ fn tcp_listener_inode(table: &str, address: SocketAddr) -> Option<String> {
     })
 }
 
-/// An address as `/proc/net` prints it: words of four bytes, each in the machine's order.
+/// Formats an address like `/proc/net`: words of four bytes, each in the machine's byte order.
 fn kernel_hex(ip: IpAddr) -> String {
     let bytes = match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),

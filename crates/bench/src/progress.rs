@@ -6,13 +6,13 @@ use std::time::Duration;
 use entresol_base::Stop;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-/// How often a bar is drawn anew.
+/// Interval between two drawings of a bar.
 const TICK: Duration = Duration::from_millis(250);
-/// Characters of a bar whose length is time.
+/// Characters of a bar that shows elapsed time.
 const WIDTH: u32 = 40;
 
-/// How far a measurement has come, and whether it is to end before it is done. Draws nothing where
-/// standard error is no terminal.
+/// Progress of a measurement, together with the signal that ends it early. Nothing is drawn if
+/// standard error is not a terminal.
 #[derive(Debug, Clone)]
 pub struct Progress {
     bar: ProgressBar,
@@ -20,14 +20,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar of `total` steps.
+    /// Creates a bar of `total` steps.
     #[must_use]
     pub fn new(total: u64, what: &str) -> Progress {
         let template = "{msg:30} {bar:40} {percent:>3}% {elapsed} left {eta}";
         Progress::drawn(ProgressBar::new(total), ProgressStyle::with_template(template), what)
     }
 
-    /// A bar of `total` steps, or a count of steps whose end is not known.
+    /// Creates a bar of `total` steps, or a counter if the total is unknown.
     #[must_use]
     pub fn counter(what: &str, total: Option<u64>) -> Progress {
         if let Some(total) = total {
@@ -37,7 +37,7 @@ impl Progress {
         Progress::drawn(ProgressBar::new_spinner(), ProgressStyle::with_template(template), what)
     }
 
-    /// A bar that grows with the time that passes, and is full after `time`.
+    /// Creates a bar that grows with elapsed time and is full after `time`.
     #[must_use]
     pub fn timed(what: &str, time: Duration) -> Progress {
         let bar = move |state: &ProgressState, out: &mut dyn Write| {
@@ -62,13 +62,13 @@ impl Progress {
         Progress { bar, stop: Stop::new() }
     }
 
-    /// A bar that is never drawn, for tests and callers with displays of their own.
+    /// Creates a bar that is never drawn, for tests and for callers with a display of their own.
     #[must_use]
     pub fn hidden() -> Progress {
         Progress { bar: ProgressBar::hidden(), stop: Stop::new() }
     }
 
-    /// Adds to the steps that are to come.
+    /// Adds `steps` to the number of steps to come.
     pub fn expect(&self, steps: u64) {
         self.bar.inc_length(steps);
     }
@@ -78,17 +78,17 @@ impl Progress {
         self.bar.set_message(what.to_owned());
     }
 
-    /// Records that `steps` more are done.
+    /// Records that `steps` more steps are done.
     pub fn advance(&self, steps: u64) {
         self.bar.inc(steps);
     }
 
-    /// Records that so many are done in all.
+    /// Records that `steps` steps are done in all.
     pub fn reach(&self, steps: u64) {
         self.bar.set_position(steps);
     }
 
-    /// The step that is under way, and how many are done.
+    /// Returns the name of the current step and the number of steps done.
     #[must_use]
     pub fn state(&self) -> String {
         match (self.bar.position(), self.bar.length()) {
@@ -98,19 +98,19 @@ impl Progress {
         }
     }
 
-    /// The wish that the measurement ends with what it has.
+    /// Returns the signal that ends the measurement early, with the results it has.
     #[must_use]
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Whether the measurement is to end with what it has.
+    /// Returns true if the measurement is to end early, with the results it has.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.is_due()
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

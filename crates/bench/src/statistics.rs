@@ -7,25 +7,25 @@ use serde::Serialize;
 
 use crate::report::table::number;
 
-/// How often the pairs are drawn anew for a confidence interval.
+/// Number of resamples of the pairs for a confidence interval.
 pub const RESAMPLES: u32 = 5_000;
 
-/// Fewer pairs than this claim nothing: a bootstrap of a handful is too sure of itself.
+/// Least number of pairs for a claim: a bootstrap over a handful of pairs is overconfident.
 pub const PAIRS_MIN: usize = 10;
 
-/// Several rounds of one measurement.
+/// Summary of several rounds of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle round.
+    /// Median of the rounds.
     pub median: f64,
-    /// The lowest round.
+    /// Lowest round.
     pub min: f64,
-    /// The highest round.
+    /// Highest round.
     pub max: f64,
 }
 
 impl Spread {
-    /// The median and range of `rounds`; zeros when there are none.
+    /// Returns the median and range of `rounds`; zeros if there are none.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Spread {
         let mut sorted = rounds.to_vec();
@@ -37,7 +37,7 @@ impl Spread {
     }
 }
 
-/// `median (lowest to highest)`.
+/// Formats as `median (lowest to highest)`.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} to {})", number(self.median), number(self.min), number(self.max))
@@ -53,31 +53,31 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// How much of one thing there is for one of another, and how sure that is.
+/// Ratio of two measurements over interleaved pairs, with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PairedRatio {
-    /// The geometric mean of the pairs' ratios.
+    /// Geometric mean of the pairs' ratios.
     pub ratio: f64,
-    /// The lower end of the 95% interval.
+    /// Lower end of the 95% interval.
     pub ci95_low: f64,
-    /// The upper end of the 95% interval.
+    /// Upper end of the 95% interval.
     pub ci95_high: f64,
-    /// How many pairs it rests on.
+    /// Number of pairs behind the ratio.
     pub pairs: usize,
 }
 
 impl PairedRatio {
-    /// Whether there are pairs enough and the interval leaves 1 out: only then is a difference
-    /// claimed.
+    /// Returns true if there are at least [`PAIRS_MIN`] pairs and the interval excludes 1. Only
+    /// then is a difference claimed.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.pairs >= PAIRS_MIN && (self.ci95_low > 1.0 || self.ci95_high < 1.0)
     }
 }
 
-/// The ratio of the first to the second of each pair: mean of the logarithms, with a bootstrap
-/// interval over whole pairs, since the two halves of a pair share their disturbances. Pairs with
-/// a half that is not positive are left out and lower the count.
+/// Returns the ratio of the first to the second of each pair: the mean of the logarithms with a
+/// bootstrap interval. Whole pairs are resampled, since the two halves of a pair share their
+/// disturbances. A pair with a half that is not positive is left out and lowers the count.
 #[must_use]
 pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<PairedRatio> {
     let logs: Vec<f64> = pairs
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_shared_disturbance_cancels_within_pairs() {
-        // The second half is always 25% more, while the level drifts tenfold.
+        // The second half is always 25% larger, while the level drifts by a factor of twenty.
         let pairs: Vec<(f64, f64)> =
             (0..20).map(|i| (f64::from(i + 1), f64::from(i + 1) * 1.25)).collect();
         let ratio = paired_ratio(&pairs, 1).unwrap();

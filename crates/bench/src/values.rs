@@ -1,31 +1,32 @@
-//! Keys and values that a number stands for: made in a few nanoseconds, checked when they return.
+//! Keys and values derived from a number: made in a few nanoseconds and checked when they are read.
 
 use entresol_base::checksum::{crc32c, crc32c_append};
 
-/// The shortest value that can carry its key's number, its version and a checksum.
+/// Smallest size of a value that holds its key's number, its version and a checksum.
 pub const CHECKED_VALUE_BYTES_MIN: usize = 20;
 
-/// Writes keys of one length: hexadecimal digits of the number, padded in front.
+/// Writes keys of one length: the number in hexadecimal digits, padded in front.
 #[derive(Debug, Clone)]
 pub struct KeyMaker {
     key_bytes: usize,
 }
 
 impl KeyMaker {
-    /// A maker of keys of `key_bytes` bytes, if `keys` of them can be told apart.
+    /// Creates a maker of keys of `key_bytes` bytes. Returns `None` if `keys` distinct keys do not
+    /// fit into that length, or if it exceeds 250 bytes.
     #[must_use]
     pub fn new(key_bytes: usize, keys: u64) -> Option<KeyMaker> {
         let digits = (64 - keys.saturating_sub(1).leading_zeros()).div_ceil(4).max(1) as usize;
         (digits <= key_bytes && key_bytes <= 250).then_some(KeyMaker { key_bytes })
     }
 
-    /// The length of every key.
+    /// Returns the length of every key.
     #[must_use]
     pub fn key_bytes(&self) -> usize {
         self.key_bytes
     }
 
-    /// Appends the key of `number`.
+    /// Appends the key of number `number` to `out`.
     #[inline]
     pub fn append(&self, number: u64, out: &mut Vec<u8>) {
         let digits = hex_digits(number);
@@ -39,7 +40,7 @@ impl KeyMaker {
     }
 }
 
-/// The sixteen hexadecimal digits of `number`, four nibbles spread and mapped at a time.
+/// Returns the sixteen hexadecimal digits of `number`. Eight nibbles are spread and mapped at once.
 #[inline]
 fn hex_digits(number: u64) -> [u8; 16] {
     let mut digits = [0; 16];
@@ -54,39 +55,39 @@ fn eight_digits(number: u32) -> [u8; 8] {
     x = (x | x << 16) & 0x0000_ffff_0000_ffff;
     x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
     x = (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // A nibble over 9 carries into its fifth bit when 6 is added: those become letters.
+    // Adding 6 to a nibble over 9 carries into its fifth bit; these nibbles become letters.
     let letters = ((x + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
     (x + 0x3030_3030_3030_3030 + letters * 39).to_be_bytes()
 }
 
-/// Why a value is not the one that was stored.
+/// Reason why a value is not the one that was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueFault {
-    /// Its length is another.
+    /// The length differs.
     #[error("{found} bytes came back of {expected}")]
     Length {
-        /// How many were stored.
+        /// Bytes that were stored, or the smallest size of a checked value.
         expected: usize,
-        /// How many came.
+        /// Bytes that were read.
         found: usize,
     },
-    /// Its checksum does not hold.
+    /// The checksum does not match.
     #[error("checksum {found:08x} instead of {expected:08x}")]
     Checksum {
-        /// Computed over what came.
+        /// Checksum computed over the bytes that were read.
         expected: u32,
-        /// What came at its end.
+        /// Checksum found at the end of the value.
         found: u32,
     },
-    /// It was stored under another key.
+    /// The value was stored under another key.
     #[error("it belongs to key number {found}")]
     Owner {
-        /// Whose value it is.
+        /// Number of the key that the value belongs to.
         found: u64,
     },
 }
 
-/// Makes values of one length and, in checked mode, recognises them again.
+/// Makes values of one length and, in checked mode, verifies them when they are read.
 #[derive(Debug, Clone)]
 pub struct ValueMaker {
     value_bytes: usize,
@@ -96,32 +97,33 @@ pub struct ValueMaker {
 }
 
 impl ValueMaker {
-    /// Values of `value_bytes` bytes. Checked values need [`CHECKED_VALUE_BYTES_MIN`].
+    /// Creates a maker of values of `value_bytes` bytes. Returns `None` for checked values shorter
+    /// than [`CHECKED_VALUE_BYTES_MIN`].
     #[must_use]
     pub fn new(value_bytes: usize, checked: bool, seed: u64) -> Option<ValueMaker> {
         if checked && value_bytes < CHECKED_VALUE_BYTES_MIN {
             return None;
         }
         let mut rng = fastrand::Rng::with_seed(seed);
-        // Printable, so that a captured conversation can be read.
+        // The characters are printable to keep a captured conversation readable.
         let pattern = (0..value_bytes).map(|_| rng.u8(b'!'..=b'~')).collect();
         Some(ValueMaker { value_bytes, checked, pattern, versions: seed << 32 })
     }
 
-    /// The length of every value.
+    /// Returns the length of every value.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
-    /// Appends a fresh value for the key of `number`.
+    /// Appends a new value for the key of number `number`.
     #[inline]
     pub fn append(&mut self, number: u64, out: &mut Vec<u8>) {
         self.append_of(number, self.value_bytes, out);
     }
 
-    /// Appends a fresh value of another length for the key of `number`: at most the usual one, and
-    /// what a checked value needs at least.
+    /// Appends a new value of `bytes` bytes for the key of number `number`. The length is capped at
+    /// that of the maker, and a checked value has at least [`CHECKED_VALUE_BYTES_MIN`].
     #[inline]
     pub fn append_of(&mut self, number: u64, bytes: usize, out: &mut Vec<u8>) {
         let least = if self.checked { CHECKED_VALUE_BYTES_MIN } else { 0 };
@@ -139,10 +141,10 @@ impl ValueMaker {
         }
     }
 
-    /// Whether `value` is one that was made for the key of `number`.
+    /// Checks that `value` has the maker's length and was made for the key of number `number`.
     ///
     /// # Errors
-    /// With what is wrong about it.
+    /// Returns the fault that was found.
     pub fn check(&self, number: u64, value: &[u8]) -> Result<(), ValueFault> {
         if value.len() != self.value_bytes {
             return Err(ValueFault::Length { expected: self.value_bytes, found: value.len() });
@@ -150,10 +152,10 @@ impl ValueMaker {
         self.check_any(number, value)
     }
 
-    /// As [`check`](ValueMaker::check), for a value of any length.
+    /// Checks a value of any length; otherwise like [`check`](ValueMaker::check).
     ///
     /// # Errors
-    /// With what is wrong about it.
+    /// Returns the fault that was found.
     pub fn check_any(&self, number: u64, value: &[u8]) -> Result<(), ValueFault> {
         if !self.checked {
             return Ok(());

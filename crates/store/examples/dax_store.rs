@@ -1,14 +1,14 @@
-//! Writes to a store on persistent memory and says on standard output what is durable; after a
-//! power cut, or a kill, it checks that it is. `.ci/dax-vm` runs it in a machine that has such
-//! memory.
+//! Writes to a store on persistent memory, and prints to standard output which writes are durable.
+//! After a power cut or a kill, it checks that they are. `.ci/dax-vm` runs it in a machine that has
+//! such memory.
 //!
-//! `dax_store write DIRECTORY` makes the store or opens it, writes for ever, and prints `stored N.`
-//! when the first N writes are durable, which they are when the calls return: nobody syncs.
-//! `dax_store check DIRECTORY STORED` fails unless the store holds what it held after some write,
-//! and that is not before the STORED-th; it closes the store then, and opens it once more.
+//! `dax_store write DIRECTORY` creates or opens the store, and writes for ever. It prints `stored
+//! N.` once the first N writes are durable, which they are when the calls return, without a sync.
+//! `dax_store check DIRECTORY STORED` fails unless the store holds the state after some write, and
+//! not one before the STORED-th. It then closes the store, and opens it once more.
 //!
-//! Every write follows from its number. Keys are few, so that most are overwritten, flushed and
-//! merged all the time; segments and generations are small, so that there are always new files.
+//! Every write follows from its number. There are few keys, so most are overwritten, flushed and
+//! compacted all the time. Segments and generations are small, so there are always new files.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,9 +24,9 @@ use entresol_store::{
 
 const KEYS: u64 = 300;
 const VALUE_BYTES_MAX: u64 = 3000;
-/// Every write says its number under this key, beside what it changes.
+/// Key under which every write puts its number, beside its change.
 const LAST: &[u8] = b"last";
-/// After so many writes it is said how many are durable.
+/// Number of writes between two `stored` lines.
 const SAID_EVERY: u64 = 4;
 
 type Error = Box<dyn std::error::Error>;
@@ -52,14 +52,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line in one piece, since others say something as well. That nobody reads it is no reason to
-/// stop.
+/// Prints one line in one piece, because other processes print as well. A closed output is no
+/// reason to stop.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(format!("store {line}\n").as_bytes()).and_then(|()| out.flush());
 }
 
-/// Persistent memory and nothing that stands in for it.
+/// Returns options for real persistent memory. Emulated memory is refused.
 fn options() -> KvdbOptions {
     KvdbOptions {
         pmem: Some(PmemMode { assume_dax: false }),
@@ -72,7 +72,7 @@ fn options() -> KvdbOptions {
     }
 }
 
-/// What the `number`-th write changes: a key, and its value if it gets one.
+/// Returns the change of the `number`-th write: a key, with its value unless it is deleted.
 fn change(number: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     let drawn = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
     let key = format!("key{:03}", drawn % KEYS).into_bytes();
@@ -81,7 +81,7 @@ fn change(number: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     (key, if number.is_multiple_of(5) { None } else { Some(value) })
 }
 
-/// What there is after so many writes.
+/// Returns the state after so many writes.
 fn after(last: u64) -> State {
     let mut state = State::new();
     for (key, value) in (1..=last).map(change) {
@@ -96,7 +96,7 @@ fn after(last: u64) -> State {
     state
 }
 
-/// The number of the last write that is there.
+/// Returns the number of the last write in the store.
 fn last(kvs: &Kvs) -> Result<u64, Error> {
     let found = kvs.get(LAST)?.unwrap_or_else(|| vec![0; 8]);
     let bytes = found.try_into().map_err(|found| format!("{LAST:?} is {found:?}"))?;
@@ -109,7 +109,7 @@ fn write(path: &Path) -> Result<(), Error> {
         false => Kvdb::create_at(path, options()),
     };
     let store = match opened {
-        // The power was cut before there was one.
+        // The power was cut before the store existed.
         Err(StoreError::NoStore { .. }) => Kvdb::create_at(path, options())?,
         opened => opened?,
     };
@@ -166,7 +166,7 @@ fn check(path: &Path, stored: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails unless the store holds this and nothing else.
+/// Fails unless the store holds exactly this state.
 fn holds(kvs: &Kvs, expected: &State) -> Result<(), Error> {
     let mut cursor = kvs.cursor(CursorOptions::default())?;
     let mut found = State::new();
@@ -186,7 +186,8 @@ fn holds(kvs: &Kvs, expected: &State) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails unless the log, and whatever else of the store is mapped, is so with synchronous faults.
+/// Fails unless all mapped files of the store, with the log among them, are mapped with synchronous
+/// faults.
 fn is_mapped_synchronously(store: &Kvdb, path: &Path) -> Result<(), Error> {
     let kinds: Vec<_> = store.statistics()?.media.iter().map(|medium| medium.kind).collect();
     if kinds != [Some("pmem")] {

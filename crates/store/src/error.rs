@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! Errors of a store.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,27 +8,27 @@ use entresol_media::{FileError, RegionError, lacks_descriptors};
 
 use crate::volumes::policy::MediaClass;
 
-/// Why a store cannot do what it was asked. Every variant names the thing, the place and the way
-/// out.
+/// Reason why a store cannot do what it was asked to. Every variant names the subject, the place
+/// and the way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// A file of the store cannot be had.
+    /// A file of the store cannot be opened, created or locked.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A disk failed.
+    /// Reading from or writing to a disk failed.
     #[error("cannot {doing} {path} at {offset}: {cause}")]
     Io {
-        /// What was being done.
+        /// The operation that failed, as a verb.
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// What the system said.
+        /// Answer of the operating system.
         cause: io::Error,
     },
-    /// What lies there was not written so.
+    /// A file holds something other than what the store wrote there.
     #[error(
         "{path} is damaged at {offset}: {what}; other data can still be read: `store check` lists \
          what cannot, `store salvage` copies what can"
@@ -36,12 +36,12 @@ pub enum StoreError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// The file has a format that this program does not know.
+    /// The file has a format version that this program does not know.
     #[error(
         "{path} has format version {found}, this program knows {known}; open it with the program \
          that wrote it"
@@ -49,16 +49,16 @@ pub enum StoreError {
     Version {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// Version of the file.
         found: u32,
-        /// What is known.
+        /// Version that this program knows.
         known: u32,
     },
-    /// There is no room but what is kept for deleting and merging, or none to flush what was
-    /// written, and too much waits for that.
+    /// The only room left is the reserve for deletes and compactions, or there is none to flush
+    /// with and too much waits to be flushed.
     #[error("no room: {what}; what is there can be read, and writing goes on once there is room")]
     NoRoom {
-        /// What was refused.
+        /// The operation that was refused.
         what: String,
     },
     /// This process, or the system, has as many files open as it may.
@@ -67,62 +67,62 @@ pub enum StoreError {
          for each run and segment, beside what else is open"
     )]
     Descriptors {
-        /// The file that could not be opened.
+        /// Error of the file that could not be opened.
         cause: Box<StoreError>,
-        /// How many the store needs, about.
+        /// Approximate number of descriptors that the store needs.
         needed: usize,
     },
-    /// More prefixes of keys were removed than one run can say.
+    /// There are more range deletes than one run can hold.
     #[error("{path} cannot hold more than {most} prefixes that are gone; compact, then go on")]
     TooManyPrefixes {
         /// The file.
         path: PathBuf,
-        /// How many it can hold, if they are short.
+        /// Most range deletes that the file holds if their prefixes are short.
         most: usize,
     },
-    /// The program contradicts itself.
+    /// An invariant of this program does not hold.
     #[error("a mistake of this program, please report it: {what}")]
     Internal {
-        /// What is wrong.
+        /// Description of the contradiction.
         what: String,
     },
-    /// An earlier write or sync failed.
+    /// An earlier write or sync failed, and the store takes no more writes.
     #[error(
         "nothing is written any more, since a write failed: {what}; what was durable can be read: \
          find out why it failed, then open the store again"
     )]
     Failed {
-        /// What it said.
+        /// Message of the earlier error.
         what: String,
     },
-    /// The index of the youngest data.
+    /// A memtable's index failed.
     #[error("the index of the youngest data: {0}")]
     Index(#[from] IndexError),
-    /// Memory cannot be had.
+    /// Memory could not be allocated or mapped.
     #[error(transparent)]
     Memory(#[from] RegionError),
-    /// There is no store.
+    /// The directory holds no store.
     #[error("there is no store in {directory}; create one there, or name another directory")]
     NoStore {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
     },
-    /// A place that the store's files lie in is not there.
+    /// A volume of the store is missing.
     #[error(
         "the store's {class} place {path} is missing: {what}. {readable}. Bring it back, name \
          where it is now, or open the store to be read only"
     )]
     VolumeMissing {
-        /// Its class.
+        /// Class of the volume.
         class: MediaClass,
-        /// Where it was last.
+        /// Last known path of the volume.
         path: PathBuf,
-        /// What was found there.
+        /// Description of what was found at that path.
         what: String,
-        /// What can be read without it.
+        /// Description of what can be read without the volume.
         readable: String,
     },
-    /// A place that another home has.
+    /// The volume belongs to another home.
     #[error(
         "{path} is a place of the store in {home}, of which the one that is opened is a copy, or \
          the other way round: {what}; nothing was changed. Give the copy places of its own \
@@ -130,46 +130,46 @@ pub enum StoreError {
          it. Opened to be read only, either can be read"
     )]
     VolumeOfAnother {
-        /// The place.
+        /// Path of the volume.
         path: PathBuf,
-        /// The home that it says that it belongs to.
+        /// Home that the volume's label names.
         home: PathBuf,
-        /// What that home says.
+        /// Description of what that home says.
         what: String,
     },
-    /// A part of the log lies in a place that is missing.
+    /// Part of the log lies on a volume that is missing.
     #[error(
         "the store's places {volumes} are missing, and with them the log's writes behind the \
          {last}th, of which those up to the {durable}th were durable: what is there is older than \
          what was written. Bring them back, name where they are now, or salvage the older state"
     )]
     LogMissing {
-        /// Where they were last.
+        /// Last known paths of the missing volumes.
         volumes: String,
-        /// The last write that is there.
+        /// Last write that was found.
         last: u64,
-        /// One that was durable.
+        /// A later write that was known to be durable.
         durable: u64,
     },
-    /// A class of media that a policy asks for, and the store has not.
+    /// The policy or the volumes of a store do not permit a request.
     #[error("{what}")]
     Policy {
-        /// What is asked for, and what to do.
+        /// Description of the request, and of the way out.
         what: String,
     },
-    /// There is something already.
+    /// The directory is not empty.
     #[error("{directory} has a store or other files in it; open it, or name an empty directory")]
     Exists {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
     },
-    /// A value is in a segment that the store does not have.
+    /// A value lies in a segment that the store does not have.
     #[error(
         "a value lies in segment {number}, which the store does not have: if one of its places is \
          missing, bring that back; else it is damaged, and `store check` lists what is lost"
     )]
     NoSegment {
-        /// The segment.
+        /// Number of the segment.
         number: u64,
     },
     /// There is no `Kvs` of this name.
@@ -177,120 +177,120 @@ pub enum StoreError {
     NoKvs {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// Names of the `Kvs` that exist.
         there: String,
     },
-    /// A handle of a `Kvs` that was dropped.
+    /// The `Kvs` of this handle was dropped.
     #[error("Kvs '{name}' was dropped; make it again, and use the handle that this gives")]
     KvsDropped {
-        /// Its name.
+        /// Name of the `Kvs`.
         name: String,
     },
-    /// A transaction that is older than it may be.
+    /// The transaction is older than its options allow.
     #[error("the transaction is older than it was allowed to become; begin it again")]
     Aged,
-    /// A run of a `Kvs` cannot be opened.
+    /// A run of the `Kvs` cannot be opened.
     #[error(
         "Kvs '{name}' cannot be read: {what}; the others can, and `store salvage` copies what is \
          whole"
     )]
     KvsDamaged {
-        /// Its name.
+        /// Name of the `Kvs`.
         name: String,
-        /// What is damaged.
+        /// Description of the damage.
         what: String,
     },
-    /// There is a `Kvs` of this name already.
+    /// A `Kvs` of this name exists already.
     #[error("there is a Kvs '{name}' already; open it")]
     KvsExists {
         /// The name.
         name: String,
     },
-    /// Not a name for a `Kvs`.
+    /// The name is not valid for a `Kvs`.
     #[error("'{name}' is no name for a Kvs: take 1 to 64 letters, digits, '_', '-' and '.'")]
     KvsName {
         /// The name.
         name: String,
     },
-    /// A key that cannot be kept.
+    /// The key is empty or too long.
     #[error("a key of {bytes} bytes; keys have 1 to {most}")]
     Key {
-        /// Its bytes.
+        /// Bytes of the key.
         bytes: usize,
-        /// The most.
+        /// Most bytes of a key.
         most: usize,
     },
-    /// A prefix that keys cannot be removed by.
+    /// The prefix of a range delete is empty or too long.
     #[error(
         "a prefix of {bytes} bytes; prefixes have 1 to {most}: to remove all keys, drop the Kvs \
          and make it again"
     )]
     Prefix {
-        /// Its bytes.
+        /// Bytes of the prefix.
         bytes: usize,
-        /// The most.
+        /// Most bytes of a prefix.
         most: usize,
     },
-    /// A directory in the store, where another store cannot be, nor a place.
+    /// The directory lies inside a store, where neither another store nor a volume may be.
     #[error("{path} lies in {store}, which belongs to a store: name a directory beside it")]
     Nested {
         /// The directory.
         path: PathBuf,
-        /// The store's.
+        /// Directory of the store.
         store: PathBuf,
     },
-    /// A value that cannot be kept.
+    /// The value is too long.
     #[error("a value of {bytes} bytes; values have at most {most}")]
     Value {
-        /// Its bytes.
+        /// Bytes of the value.
         bytes: usize,
-        /// The most.
+        /// Most bytes of a value.
         most: usize,
     },
-    /// A group of writes that is too large to be written at once.
+    /// The group of writes, or the transaction, is too large to be written at once.
     #[error("a group of writes of {bytes} bytes; a group has at most {most}: divide it")]
     Group {
-        /// Its bytes.
+        /// Bytes of the group.
         bytes: u64,
-        /// The most.
+        /// Most bytes of a group.
         most: u64,
     },
-    /// An event loop has asked for more than it takes.
+    /// The event loop has more requests pending than its options allow.
     #[error(
         "{pending} answers of {bytes} bytes are pending or were not taken; take what is done, then \
          try again"
     )]
     TooMuchPending {
-        /// How many.
+        /// Number of requests that are pending or whose answers were not taken.
         pending: usize,
-        /// Their bytes.
+        /// Bytes of these requests and answers.
         bytes: u64,
     },
-    /// Somebody else has changed what this write depends on.
+    /// Another writer changed what this write depends on.
     #[error("the key was changed meanwhile; read it again, and decide again")]
     Conflict,
-    /// The store was opened to be read.
+    /// The store was opened to be read only.
     #[error("the store was opened to be read only; open it to write as well")]
     ReadOnly,
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// Something of one store was given to another.
+    /// An object of one store was given to another.
     #[error("{what} is not of the store that it was given to")]
     OtherStore {
-        /// What it is.
+        /// Description of the object.
         what: String,
     },
-    /// Options that cannot be had.
+    /// The options are not valid.
     #[error("{what}")]
     Options {
-        /// Which, and what would do.
+        /// Name of the option, and the values that it may have.
         what: String,
     },
 }
 
 impl StoreError {
-    /// Whether a file is missing, or not what was written.
+    /// Returns true if a file is missing, or does not hold what was written.
     pub(crate) fn is_damage(&self) -> bool {
         use FileError::{Foreign, NoFile, NotFound, TooSmall};
         match self {
@@ -302,8 +302,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the system lets nobody, or not this one, have the file: that says nothing of what is
-    /// in it.
+    /// Returns true if the system refuses access to the file, to this user or to all. Such an error
+    /// says nothing about the contents of the file.
     pub(crate) fn is_refused(&self) -> bool {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
         let kind = match self {
@@ -314,8 +314,9 @@ impl StoreError {
         matches!(kind, PermissionDenied | ReadOnlyFilesystem)
     }
 
-    /// The same of a file of the store. Whoever is told that a file is not what he meant may well
-    /// remove it; this one has what was acknowledged.
+    /// Turns errors about foreign and missing files into damage, for a file of the store. A user
+    /// who reads that a file is not a store's may well remove it, but this one holds acknowledged
+    /// writes.
     pub(crate) fn of_own_file(self) -> StoreError {
         use FileError::{Foreign, NoFile, NotFound, TooSmall};
         let what = self.reason();
@@ -327,7 +328,7 @@ impl StoreError {
         }
     }
 
-    /// What is wrong, without the file and the place.
+    /// Describes the error without naming the file and the offset.
     pub(crate) fn reason(&self) -> String {
         use FileError::{Foreign, NoFile, NotFound, TooSmall};
         match self {
@@ -342,7 +343,7 @@ impl StoreError {
         }
     }
 
-    /// The name of the file that is wrong, if it is known.
+    /// Returns the name of the file that the error is about, if it is known.
     pub(crate) fn file(&self) -> Option<String> {
         let path = match self {
             StoreError::Damaged { path, .. } | StoreError::Io { path, .. } => path,
@@ -352,7 +353,7 @@ impl StoreError {
         Some(path.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// Where in its file it is wrong.
+    /// Returns the offset in the file at which the error lies, or 0.
     pub(crate) fn offset(&self) -> u64 {
         match self {
             StoreError::Damaged { offset, .. } | StoreError::Io { offset, .. } => *offset,
@@ -360,8 +361,8 @@ impl StoreError {
         }
     }
 
-    /// Whether a file could not be opened because too many are. Nothing was changed then, and it
-    /// may work later.
+    /// Returns true if a file could not be opened because too many are open. Nothing was changed,
+    /// and a later attempt may succeed.
     #[must_use]
     pub fn is_no_descriptors(&self) -> bool {
         match self {
@@ -373,8 +374,8 @@ impl StoreError {
         }
     }
 
-    /// The same, with what to do if descriptors are what is missing, of which the store needs so
-    /// many.
+    /// Adds the remedy if the error is a lack of descriptors, of which the store needs about
+    /// `needed`.
     pub(crate) fn with_descriptors(self, needed: usize) -> StoreError {
         match self {
             StoreError::Descriptors { .. } => self,
@@ -385,7 +386,7 @@ impl StoreError {
         }
     }
 
-    /// Whether a disk has no room: then it may work later.
+    /// Returns true if a disk is full. A later attempt may succeed.
     #[must_use]
     pub fn is_no_room(&self) -> bool {
         let is_full = |cause: &io::Error| cause.kind() == io::ErrorKind::StorageFull;

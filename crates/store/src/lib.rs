@@ -1,8 +1,8 @@
-//! A durable key-value engine.
+//! A durable key-value engine for memory and disks of several speeds.
 //!
-//! A write is appended once to a log of segments, and found through an index of the youngest data.
-//! When that has grown, it is flushed: a sorted run of keys is written, which holds small values
-//! and points into the segments for large ones. Runs are merged as they age.
+//! A write is appended once, to a write-ahead log of segments, and indexed in a memtable. A full
+//! memtable is flushed: its keys become a sorted run, which holds small values itself and points
+//! into the segments for large ones. Compaction makes one run of several.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -19,7 +19,7 @@ mod version;
 mod volumes;
 mod wal;
 
-// What its calls are given and answer.
+// Types of other crates that appear in the signatures of this one.
 pub use entresol_base::{Clock, SystemClock};
 pub use entresol_media::{Directory, FileError, LocalDirectory, PmemMode};
 

@@ -1,4 +1,4 @@
-//! How a store and its tables are made and opened.
+//! Options for opening stores and creating `Kvs`, and the limits on names, keys and values.
 
 use std::time::Duration;
 
@@ -9,67 +9,76 @@ use crate::cache::row::ENTRY_CACHE_BYTES_MIN;
 use crate::run::PREFIXES_GONE_MAX;
 use crate::{Policy, StoreError};
 
-/// The longest key.
+/// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
-/// The longest value.
+/// Most bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
-/// The most bytes that one group of writes takes in the log.
+/// Most bytes that one group of writes takes in the log.
 pub const GROUP_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
-/// The longest name of a `Kvs`.
+/// Most bytes of a `Kvs`'s name.
 pub const NAME_BYTES_MAX: usize = 64;
-/// The most `Kvs` of a store.
+/// Most `Kvs` in a store at a time.
 pub const KVS_MAX: usize = 1024;
 
-/// How a store is opened. What it contains does not depend on it: every one may differ from the
-/// last time.
+/// Options with which a store is opened. The data on media do not depend on them: every option may
+/// differ from the last time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KvdbOptions {
-    /// On a disk, as long a machine's crash may reach back: after it all writes that are older are
-    /// there. A process that dies loses none.
+    /// Most time that a crash of the machine may undo on a disk. Every write that is older survives
+    /// it. A process that dies loses no writes.
     pub durability_interval: Duration,
-    /// The directory lies on persistent memory: segments are mapped as such, and a write is
-    /// durable when the call returns. Of a store in several volumes, those of the class are; where
-    /// they have no room, each write waits for a sync of the next class. A file system that is
-    /// none is refused, unless it is to stand in for one (`assume_dax`): then writes are flushed
-    /// as they would be there, and survive the death of the process, but no crash of the machine
-    /// is promised anything. None is a disk.
-    pub pmem: Option<PmemMode>,
-    /// The bytes of a segment of the log.
-    pub segment_bytes: u64,
-    /// After so many bytes the youngest data are closed, and flushed behind the writers' backs.
-    pub generation_bytes: u64,
-    /// Generations that may wait to be flushed before writers wait for them.
-    pub generations_waiting_max: u32,
-    /// The most bytes of DRAM that the store takes for itself; mappings of its files are not among
-    /// them. A quarter is for indexes of the youngest data and for sorting them: what has grown
-    /// to that is flushed before `generation_bytes` are full. An eighth is for what flushing and
-    /// merging write (8 MiB at most), and three sixteenths (at most 12 MiB and one sixteenth) for
-    /// what is not counted one by one; what the cache of entries leaves of the rest holds pages of
-    /// runs. As long as all runs fit in what the indexes do not take of theirs, in the rest and in
-    /// half of the cache of entries, pages may take that, and what is missing is read from front
-    /// to back once enough of it was asked for. What snapshots and cursors hold of data that have
-    /// been flushed meanwhile comes on top, and so do values while they are read.
+    /// Mode of persistent memory, or `None` for a store on disks.
     ///
-    /// It is kept from 32 MiB on, by a program that has called
+    /// Segments are then mapped as persistent memory, and a write is durable when the call returns.
+    /// In a store of several volumes, this holds for the volumes of the class `pmem`; once these
+    /// have no room, each write waits for a sync of the next class. A file system that is not on
+    /// persistent memory is refused, unless it is to stand in for one (`assume_dax`). Writes are
+    /// then flushed as they would be on persistent memory, and survive the death of the process,
+    /// but nothing is promised for a crash of the machine.
+    pub pmem: Option<PmemMode>,
+    /// Bytes of a segment of the log.
+    pub segment_bytes: u64,
+    /// Bytes of writes after which the memtables of all `Kvs` are closed. A background thread
+    /// flushes them while writers go on.
+    pub generation_bytes: u64,
+    /// Closed generations that may wait for a flush before writers are stalled.
+    pub generations_waiting_max: u32,
+    /// Most bytes of DRAM that the store takes for itself. Mappings of its files do not count.
+    ///
+    /// - A quarter is for memtable indexes and for sorting them. A generation whose indexes have
+    ///   grown to their share is flushed before `generation_bytes` are full.
+    /// - An eighth, at most 8 MiB, is for buffers of flushes and compactions.
+    /// - Three sixteenths, at most 12 MiB plus one sixteenth, are for memory that is not counted
+    ///   piece by piece.
+    /// - The block cache has what the row cache leaves of the rest.
+    ///
+    /// The block cache may grow while all runs fit into the unused part of the memtable indexes'
+    /// quarter, the rest, and half of the row cache. Once readers have asked for enough of the
+    /// runs, the missing pages are then read from front to back. Memory that snapshots and cursors
+    /// hold of flushed data comes on top, and so do values while they are read.
+    ///
+    /// The bound is kept from 32 MiB on, if the program has called
     /// [`give_large_buffers_back`](entresol_media::machine::give_large_buffers_back) before:
-    /// glibc's allocator, left alone, keeps much of what was freed.
+    /// glibc's allocator, left alone, keeps much of the memory that was freed.
     pub memory_bytes: u64,
-    /// The bytes of DRAM for entries that were read or written one by one: a key that is read
-    /// again is found there by one look. At least 128 KiB, or 0 for none, and never more than a
-    /// quarter of `memory_bytes`; what takes more than a 2,800th of it may not be kept there. What
-    /// indexes of the youngest data and pages of runs leave of theirs it borrows, and gives back
-    /// when they want it, and so it does with half of its own where that lets all runs be cached.
+    /// Bytes of DRAM for the row cache, where a repeated read of a key takes one lookup. At least
+    /// 128 KiB, or 0 for no row cache, and never more than a quarter of `memory_bytes`.
+    ///
+    /// Entries larger than a 2,800th of it may not be cached. The row cache borrows what memtable
+    /// indexes and the block cache leave of their shares, and gives it back when they need it. It
+    /// also gives half of its own share to the block cache while that lets all runs be cached.
     pub entry_cache_bytes: u64,
-    /// Bytes on media for each byte that is live: above it, merging makes room.
+    /// Bytes on media per live byte above which compaction and garbage collection make room.
     pub space_amplification_max: f64,
-    /// The share of a class of media that values may take there because they are read often, though
-    /// they would lie on a slower one otherwise; 0 for none.
+    /// Share of a class of media that values may take there because they are read often, although
+    /// they would otherwise lie on a slower class; 0 for none.
     pub hot_share: f64,
-    /// With less room than this on the medium values are refused; what is left is for deleting and
-    /// merging, by which room is made. A few MiB are needed, and more for merging large `Kvs`.
+    /// Bytes of free space below which new values are refused. They are kept for deletes and
+    /// compactions, which make room. A few MiB are needed, and more to compact large `Kvs`.
     pub reserve_bytes: u64,
-    /// The most removed prefixes that one run says; each reader holds them in memory. Less than the
-    /// 16,384 that there may be is for trials: where there are more, flushing writes several runs.
+    /// Most range deletes in one run, all of which a reader of the run holds in memory. Values
+    /// below the largest, 16,384, are for trials: a flush with more range deletes writes several
+    /// runs.
     pub prefixes_per_run_max: u32,
 }
 
@@ -92,11 +101,11 @@ impl Default for KvdbOptions {
 }
 
 impl KvdbOptions {
-    /// The least bytes of a segment.
+    /// Fewest bytes of a segment.
     pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
-    /// The most.
+    /// Most bytes of a segment.
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
-    /// The least memory.
+    /// Fewest bytes of memory.
     pub const MEMORY_BYTES_MIN: u64 = 512 << 10;
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
@@ -161,16 +170,16 @@ impl KvdbOptions {
     }
 }
 
-/// How a `Kvs` is made.
+/// Options with which a `Kvs` is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvsOptions {
-    /// Values of at most so many bytes lie beside their keys once they are flushed.
+    /// Most bytes of a value that a flush stores beside its key.
     pub inline_bytes: u32,
-    /// How long a key lives if its write does not say; none is for ever. It is rounded up to whole
-    /// seconds, at least one, and counts from the second in which the key is written: the key goes
-    /// up to a second early.
+    /// Time to live of a key whose write names none; `None` is forever. It is rounded up to whole
+    /// seconds, at least one, and counts from the second in which the key is written, so a key may
+    /// expire up to one second early.
     pub time_to_live: Option<Duration>,
-    /// On which classes of media its keys and values lie.
+    /// Classes of media on which the keys and values lie.
     pub policy: Policy,
 }
 
@@ -181,7 +190,7 @@ impl Default for KvsOptions {
 }
 
 impl KvsOptions {
-    /// The most bytes that may lie beside a key.
+    /// Most bytes of a value that may be stored beside its key.
     pub const INLINE_BYTES_MAX: u32 = 64 << 10;
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
@@ -197,13 +206,13 @@ impl KvsOptions {
     }
 }
 
-/// A time to live, rounded up: less than a second is one.
+/// Rounds a time to live up to whole seconds, at least one.
 pub(crate) fn whole_seconds(time: Duration) -> u32 {
     let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
-/// Refuses names that could not be typed.
+/// Refuses names that are empty, too long or hard to type.
 pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(good) {
@@ -212,7 +221,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses prefixes that no key can begin with, and the one that all do.
+/// Refuses prefixes that are longer than any key, and the empty one, which every key begins with.
 pub(crate) fn check_prefix(prefix: &[u8]) -> Result<(), StoreError> {
     if prefix.is_empty() || prefix.len() > KEY_BYTES_MAX {
         return Err(StoreError::Prefix { bytes: prefix.len(), most: KEY_BYTES_MAX });
@@ -220,7 +229,7 @@ pub(crate) fn check_prefix(prefix: &[u8]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses keys and values that cannot be kept.
+/// Refuses keys and values of a size that cannot be stored.
 pub(crate) fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), StoreError> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Err(StoreError::Key { bytes: key.len(), most: KEY_BYTES_MAX });

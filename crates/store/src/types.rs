@@ -1,90 +1,90 @@
-//! What is kept of a key: its versions, and where a value lies.
+//! Identifiers, times and positions of keys, versions and values.
 
 use entresol_base::Seconds;
 
-/// The number of a write: of two writes the later one has the greater.
+/// Number of a write. Of two writes, the later one has the greater number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// Above all that there are.
+    /// Number above that of every write.
     pub const MAX: Sequence = Sequence(u64::MAX);
 }
 
-/// The number of a `Kvs` in its `Kvdb`; used again for another only when all numbers were used, and
-/// nothing is left of the one that had it.
+/// Number of a `Kvs` in its `Kvdb`. A number is reused only after all numbers have been used, and
+/// only once nothing is left of the `Kvs` that had it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KvsId(pub u32);
 
-/// The number of a segment in its `Kvdb`; never used again for another.
+/// Number of a segment in its `Kvdb`, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 
 impl SegmentNumber {
-    /// From here on segments are no part of the log: their values come from others.
+    /// First number of segments outside the log. Their values were copied from other segments.
     pub const FIRST_OF_VALUES: SegmentNumber = SegmentNumber(1 << 62);
 
-    /// Whether writes land in it.
+    /// Returns true if the segment is part of the log, which writes land in.
     #[must_use]
     pub fn is_of_log(self) -> bool {
         self < Self::FIRST_OF_VALUES
     }
 }
 
-/// The number of a sorted run in its `Kvdb`; never used again for another.
+/// Number of a sorted run in its `Kvdb`, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunNumber(pub u64);
 
-/// What tells a run from others of its number: those of other stores, and of a copy of its store
-/// that went on by itself. It follows from all that is in the run.
+/// Identity of a run's contents, computed from all that is in the run. It tells a run from runs of
+/// the same number in other stores, and in a copy of this store that has changed independently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Mark(pub(crate) u64);
 
 impl Mark {
-    /// That of runs from before there were marks.
+    /// Mark of runs that were written before there were marks.
     pub(crate) const NONE: Mark = Mark(0);
 
-    /// Whether a run that bears `found` may be the one with this mark.
+    /// Returns true if a run with the mark `found` may be the run of this mark.
     pub(crate) fn may_be(self, found: Mark) -> bool {
         self == Mark::NONE || self == found
     }
 }
 
-/// When a version ends, in seconds since 1970; 0 is never.
+/// Time at which a version expires, in seconds since 1970; 0 means never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expiry(pub u32);
 
 impl Expiry {
-    /// Not at all.
+    /// Time of a version that never expires.
     pub const NEVER: Expiry = Expiry(0);
 
-    /// Whether a version has ended at a time.
+    /// Returns true if the version has expired at the time `now`.
     #[must_use]
     pub fn is_over(self, now: Seconds) -> bool {
         self != Expiry::NEVER && self.0 <= now.0
     }
 }
 
-/// Where the record of a value lies in a segment.
+/// Location of a value's record in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordPlace {
-    /// In which segment.
+    /// Segment that holds the record.
     pub segment: SegmentNumber,
-    /// Where in it the record begins.
+    /// Offset in the segment at which the record begins.
     pub offset: u64,
-    /// The record's bytes, header and key included.
+    /// Length of the record in bytes, header and key included.
     pub bytes: u32,
 }
 
-/// What a version of a key says.
+/// State that a version gives its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// The key has this value.
+    /// The value itself.
     Inline(&'a [u8]),
-    /// The key has the value of this record.
+    /// Location of the record that holds the value.
     Apart(RecordPlace),
-    /// The key is gone.
+    /// A tombstone: the key is deleted.
     Gone,
 }
 
@@ -93,10 +93,10 @@ pub enum Value<'a> {
 pub struct Entry<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Which write it was.
+    /// Number of the write that made the version.
     pub sequence: Sequence,
-    /// When it ends.
+    /// Time at which the version expires.
     pub expiry: Expiry,
-    /// What it says.
+    /// State of the key.
     pub value: Value<'a>,
 }

@@ -1,8 +1,8 @@
-//! What is found after crashes and damage, in seeded histories.
+//! Contents of stores after crashes and damage, in seeded histories.
 
 use entresol_store::trial::{Met, Trial};
 
-/// Tries histories until so many images were looked at; answers what was met.
+/// Runs histories until so many images were checked. Returns the counts of rare events.
 fn look_at(images_wanted: u64, how: impl Fn(Trial) -> Trial) -> Met {
     let (mut images, mut all) = (0, Met::default());
     for seed in 0.. {
@@ -26,42 +26,42 @@ fn a_crash_leaves_a_beginning_of_what_was_written() {
     look_at(4_000, |trial| Trial { pmem: false, classes: false, ..trial });
 }
 
-/// Segments are persistent memory, of which a crash leaves any words of what is not drained; runs
-/// and manifests are files on it: one instant yields one image of all of them.
+/// Segments lie on persistent memory, where a crash leaves any words of data that are not drained.
+/// Runs and manifests are files on it. One instant yields one image of all of them.
 #[test]
 fn on_persistent_memory_a_crash_leaves_all_that_was_acknowledged() {
     look_at(3_000, |trial| Trial { pmem: true, classes: false, ..trial });
 }
 
-/// Several volumes, the fast ones soon full: what is there sinks and returns, policies change, and
+/// Several volumes, the fast ones soon full: data is demoted and promoted, policies change, and
 /// volumes come and go meanwhile.
 #[test]
 fn with_several_classes_a_crash_leaves_a_beginning_of_what_was_written() {
     look_at(3_000, |trial| Trial { pmem: false, classes: true, troubles: false, ..trial });
 }
 
-/// The same with persistent memory, staging and capacity.
+/// Classes of a store with persistent memory: pmem, staging and capacity.
 #[test]
 fn with_three_classes_a_crash_leaves_all_that_was_acknowledged() {
     look_at(3_000, |trial| Trial { pmem: true, classes: true, troubles: false, ..trial });
 }
 
-/// What many prefixes are to lead to.
+/// Events that many range deletes must lead to.
 const PREFIXES: [&str; 3] = [
     "a freeze writes several runs",
     "runs of one freeze are merged",
     "a crash leaves several runs of one freeze",
 ];
 
-/// Prefixes are removed in numbers that one run cannot say: flushing writes several, and merging
-/// has to take all.
+/// There are more range deletes than one run can hold: a flush writes several runs, and a
+/// compaction has to take them all.
 #[test]
 fn with_many_prefixes_removed_a_crash_leaves_a_beginning_of_what_was_written() {
     let met = look_at(3_000, |trial| Trial { classes: false, many_prefixes: true, ..trial });
     expect_all(&met, &PREFIXES);
 }
 
-/// What drives in trouble are to lead to.
+/// Events that drives in trouble must lead to.
 const TROUBLE: [&str; 19] = [
     "slow",
     "every call fails",
@@ -84,8 +84,8 @@ const TROUBLE: [&str; 19] = [
     "a key is read without a drive",
 ];
 
-/// Tries so many histories, of which few images are looked at: trouble is drawn anew in each. One
-/// recovery in so many is cut off itself; the images of these are by far the most.
+/// Runs a history for each seed, with few images of each, because trouble is drawn anew in each.
+/// One in so many recoveries is itself interrupted by crashes; their images are by far the most.
 fn in_trouble(seeds: std::ops::Range<u64>, pmem: bool, nested_one_in: u32) {
     let mut all = Met::default();
     for seed in seeds {
@@ -107,20 +107,20 @@ fn expect_all(met: &Met, all: &[&str]) {
     }
 }
 
-/// Each class is a drive of its own, and one of them is slow, or fails, for a while or for ever, or
-/// is missing when the store is opened.
+/// Each class is a drive of its own. One drive is slow, or fails for a while or for ever, or is
+/// missing when the store is opened.
 #[test]
 fn with_a_drive_in_trouble_a_crash_leaves_a_beginning_of_what_was_written() {
     in_trouble(0..40, false, 0);
 }
 
-/// The same with persistent memory, staging and capacity.
+/// Three drives: persistent memory, staging and capacity.
 #[test]
 fn with_three_drives_and_one_in_trouble_a_crash_leaves_all_that_was_acknowledged() {
     in_trouble(0..40, true, 0);
 }
 
-/// Carries out histories, closes the store, and damages what they leave.
+/// Runs histories, closes their stores, and damages the files.
 fn damage(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let trial = Trial::of(seed);
@@ -135,26 +135,27 @@ fn damage_is_told_or_harmless_confined_named_and_the_rest_is_saved() {
     damage(0..40);
 }
 
-/// Crashes in many of the recoveries as well: some ten minutes of a processor.
+/// Crashes also interrupt many of the recoveries. The test takes some ten minutes of a processor.
 #[test]
 #[ignore = "run by .ci/slow: slow tests"]
 fn slow_with_a_drive_in_trouble_recoveries_can_be_cut_off() {
     in_trouble(0..60, false, 16);
 }
 
-/// The same with persistent memory, staging and capacity.
+/// Three drives, as above, with crashes in many of the recoveries.
 #[test]
 #[ignore = "run by .ci/slow: slow tests"]
 fn slow_with_three_drives_and_one_in_trouble_recoveries_can_be_cut_off() {
     in_trouble(0..60, true, 16);
 }
 
-/// All kinds of histories for long: about three minutes of a processor.
+/// All kinds of histories, for about three minutes of a processor.
 #[test]
 #[ignore = "run by .ci/slow: slow tests"]
 fn slow_a_hundred_thousand_crashes_leave_a_beginning_of_what_was_written() {
     let met = look_at(100_000, |trial| trial);
-    // Few of them are in trouble, or remove many prefixes: what else that leads to is seen above.
+    // Few of these histories have trouble or many range deletes. The tests above expect the other
+    // events.
     expect_all(&met, &["power is cut with a drive in trouble", "a store writes nothing any more"]);
     expect_all(&met, &["a crash leaves several runs of one freeze"]);
 }

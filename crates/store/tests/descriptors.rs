@@ -8,7 +8,7 @@ use entresol_media::machine::raise_descriptor_limit;
 use entresol_store::{Kvdb, KvdbOptions, KvsOptions, StoreError, check_at};
 
 const CHILD: &str = "ENTRESOL_STORE_DESCRIPTORS_CHILD";
-/// What the process may have open at first, and how many `Kvs` there are, with a run each.
+/// Number of files that the process may open at first, and number of `Kvs`, with a run each.
 const FEW: u64 = 24;
 const KVS: u32 = 24;
 
@@ -20,7 +20,7 @@ fn options() -> KvdbOptions {
     }
 }
 
-/// Does something in a process of its own, which may have few files open until it raises that.
+/// Runs the test `child` in a process that may have few files open until it raises the limit.
 fn in_a_process_with_few(path: &Path) {
     let test = std::env::current_exe().expect("this test");
     let script = format!("ulimit -S -n {FEW} && exec \"$0\" --exact --nocapture child");
@@ -45,7 +45,7 @@ fn write(path: &Path) {
     for kvs in &all {
         kvs.put(b"a", b"1").expect("room");
     }
-    // Whatever it is that cannot be opened, the manifest in the end, the store goes on.
+    // Whatever cannot be opened, in the end the manifest, the store goes on.
     let mut limit = FEW;
     while let Err(error) = store.compact() {
         let error = error.to_string();
@@ -57,7 +57,7 @@ fn write(path: &Path) {
         raise_descriptor_limit(limit).expect("may be raised");
     }
     assert!(limit > FEW + 1, "{limit}");
-    // Others have all that are left when a writer needs the next segment.
+    // Sockets take all remaining descriptors when a writer needs the next segment.
     let socket = || std::net::UdpSocket::bind("127.0.0.1:0");
     let others: Vec<_> = std::iter::from_fn(|| socket().ok()).collect();
     let mut puts = (0..u32::from(u16::MAX)).map(|_| all[0].put(b"c", &[3; 5000]));
@@ -85,7 +85,7 @@ fn open(path: &Path) {
     }
 }
 
-/// What is done in the process of its own.
+/// Runs in the child process.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(CHILD) else { return };

@@ -1,5 +1,6 @@
-//! One limit of memory for the whole store, seen from outside: what the system says that the
-//! process has, files' mappings apart. Alone in its file, since that is the whole process.
+//! The store's single memory limit, measured from outside: by the system's count of the process's
+//! memory, without mapped files. The test is alone in its file because it measures the whole
+//! process.
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
@@ -12,11 +13,11 @@ use entresol_media::machine::give_large_buffers_back;
 use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 const LIMIT: u64 = 32 << 20;
-/// Half of the values are small; a MiB has about 1,800 keys.
+/// Half of the values are small: a MiB has about 1,800 keys.
 const KEYS: u64 = 300_000;
 const VALUE_BYTES: [usize; 2] = [100, 1000];
 
-/// Bytes of the process that are no file's.
+/// Returns the bytes of the process's memory that belong to no file.
 fn anonymous_bytes() -> u64 {
     let status = files::read_to_string("/proc/self/status".as_ref()).expect("proc is mounted");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("is said");
@@ -34,7 +35,7 @@ fn put(kvs: &Kvs, rng: &mut Rng, number: u64) {
     kvs.put(&key(number), &value[..VALUE_BYTES[number as usize % 2]]).expect("room");
 }
 
-/// What YCSB A does, and now and then a scan.
+/// Runs the operations of YCSB's workload A, with a scan now and then.
 fn read_write_and_scan(kvs: &Kvs, seed: u64) {
     let mut rng = Rng::named(seed, "mix");
     for _ in 0..100_000 {
@@ -62,7 +63,7 @@ fn scan_all(kvs: &Kvs) {
     assert_eq!(shown, KEYS);
 }
 
-/// Far more data than memory: loaded, read and written by two threads, and walked over.
+/// Far more data than memory is loaded, read and written by two threads, and scanned.
 #[test]
 fn the_store_keeps_to_its_memory() {
     let scratch = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! How soon a store answers after its process was killed, or has closed it.
+//! Time until a store answers after its process was killed, or has closed it.
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,10 +13,10 @@ use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
 const CHILD: &str = "ENTRESOL_STORE_OPENING_CHILD";
 const SCENE: &str = "ENTRESOL_STORE_OPENING_SCENE";
 const GIB: f64 = (1_u64 << 30) as f64;
-/// What a record takes beside its value: its header, and a key of eight bytes.
+/// Bytes of a record beside its value: its header, and a key of eight bytes.
 const RECORD_BYTES: u64 = 24 + 8;
 
-/// What is written before.
+/// Contents of a store before it is opened.
 #[derive(Debug, Clone, Copy)]
 struct Scene {
     name: &'static str,
@@ -29,7 +29,7 @@ struct Scene {
 const KILLED: Scene =
     Scene { name: "killed", pmem: true, is_closed: false, keys: 10_000_000, value_bytes: 100 };
 const CLOSED: Scene = Scene { name: "closed", is_closed: true, ..KILLED };
-/// A gibibyte of log each.
+/// Scenes with a gibibyte of log each.
 const SMALL: Scene = Scene {
     name: "small",
     pmem: false,
@@ -42,7 +42,7 @@ const LARGE: Scene =
 const SCENES: [Scene; 4] = [KILLED, CLOSED, SMALL, LARGE];
 
 impl Scene {
-    /// All keys fit into one generation, of which nothing is flushed.
+    /// Returns options with which all keys fit into one generation, so that nothing is flushed.
     fn options(&self) -> KvdbOptions {
         KvdbOptions {
             pmem: self.pmem.then_some(PmemMode { assume_dax: true }),
@@ -57,8 +57,8 @@ impl Scene {
         vec![number as u8; self.value_bytes]
     }
 
-    /// Lets a process of its own write, and opens what it has left; answers how long it took from
-    /// then to the first answer, and how many records were read for it.
+    /// Lets a child process write, kills it, and opens the store it leaves. Returns the time from
+    /// the opening to the first answer, and the number of records read for it.
     fn measure(&self) -> (Duration, u64) {
         let scratch = tempfile::tempdir().expect("a directory");
         let path = scratch.path().join("store");
@@ -90,12 +90,12 @@ impl Scene {
     }
 }
 
-/// Keys that are not in order.
+/// Returns keys that are not in order.
 fn key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
 }
 
-/// Is run by the tests below in a process of its own.
+/// Runs in a child process, which the tests below start.
 #[test]
 fn child_writes_and_waits_to_be_killed() {
     let Ok(path) = std::env::var(CHILD) else { return };
@@ -113,7 +113,7 @@ fn child_writes_and_waits_to_be_killed() {
     std::thread::sleep(Duration::from_secs(3600));
 }
 
-/// On what stands in for persistent memory.
+/// Runs on files that emulate persistent memory.
 #[test]
 #[ignore = "takes a minute and 2 GiB of space; run it alone, as docs/measuring.md says"]
 fn of_ten_million_keys_that_are_not_frozen_only_the_last_are_read_to_open_a_store() {

@@ -1,4 +1,4 @@
-//! How long operations wait under a load at full rate, on the model of a drive.
+//! Waits of operations under a load at full rate, on the model of a drive.
 
 use std::time::Duration;
 
@@ -15,6 +15,6 @@ fn no_operation_waits_longer_than_100_ms_under_a_sustained_load() {
     assert!(outcome.flush_bytes > 0 && outcome.compaction_bytes > 0, "{outcome}");
     assert!(outcome.user_bytes > 100 << 20, "{outcome}");
     assert!(outcome.longest_ms() <= 100.0, "{outcome}");
-    // Forty are filled, eight between two syncs; nobody has asked for one before the first is full.
+    // Forty segments fill up, eight between two syncs. None is spare before the first is full.
     assert!(outcome.stalls.segments_made_late <= 1, "{outcome}");
 }

@@ -1,5 +1,5 @@
-//! A loop for counting instructions: two runs that differ only in how many operations they do
-//! differ by exactly these operations.
+//! Loop for counting instructions: two runs that differ only in their number of operations differ
+//! by exactly these operations.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use super::subjects::{Batch, CacheSubject, Subject};
 use crate::error::BenchError;
 use crate::values::KeyMaker;
 
-/// Objects: few enough for a quick start under an instrument, more than one segment.
+/// Number of objects: few enough to start quickly under an instrument, but more than one segment.
 const OBJECTS: u64 = 20_000;
 const KEY_BYTES: usize = 16;
 const BATCH: usize = 16;
 
-/// Which operation is counted.
+/// Operation that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountedOperation {
-    /// A get that hits.
+    /// Get that hits.
     Get,
-    /// A get that misses.
+    /// Get that misses.
     GetMiss,
-    /// A get as one of a prefetched batch of sixteen.
+    /// Get in a prefetched batch of sixteen.
     GetBatched,
-    /// A set of a key that is there, with a value of the same size.
+    /// Set of an existing key, with a value of the same size.
     Set,
 }
 
@@ -44,10 +44,11 @@ impl FromStr for CountedOperation {
     }
 }
 
-/// Fills a cache and does `operations` of one kind on it. The clock stands, the seeds are fixed.
+/// Fills a cache and performs `operations` operations of one kind. The clock stands still and the
+/// seeds are constant.
 ///
 /// # Errors
-/// When the cache cannot be opened or an operation does not do what it is counted as.
+/// Fails if the cache cannot be opened or an operation does not have its expected result.
 pub fn run_counted(
     operation: CountedOperation,
     operations: u64,

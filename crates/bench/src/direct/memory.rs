@@ -1,5 +1,5 @@
-//! How many bytes of DRAM an object takes at the quota, and whether anything is refused while
-//! memory is free.
+//! Measures the DRAM that an object takes at the quota, and stores that are refused while memory is
+//! free.
 
 use std::sync::Arc;
 
@@ -14,36 +14,36 @@ use crate::process::resident;
 use crate::progress::Progress;
 use crate::values::KeyMaker;
 
-/// Bytes per object beyond key and value that the quota is set by.
+/// Bytes per object, in addition to key and value, for which the quota is set.
 const QUOTA_OVERHEAD_BYTES: u64 = 24;
-/// How many stores go between two looks at the statistics.
+/// Number of stores between two readings of the statistics.
 const LOOK_EVERY: u64 = 1024;
 
-/// A cache filled to its quota and half as much again.
+/// Result of filling a cache to its quota and half as much again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemoryAtQuota {
-    /// The quota of DRAM.
+    /// Quota of DRAM in bytes.
     pub quota_bytes: u64,
-    /// Items that it held when the first was evicted.
+    /// Items in the cache at the first eviction.
     pub items_at_first_eviction: u64,
-    /// The quota for each of them.
+    /// Quota divided by these items.
     pub quota_bytes_per_object: f64,
-    /// What the cache says it used for each of them.
+    /// Bytes that the cache accounted for, divided by these items.
     pub accounted_bytes_per_object: f64,
-    /// By how much resident memory had grown for each of them.
+    /// Growth of resident memory, divided by these items.
     pub resident_bytes_per_object: f64,
-    /// Items that it held after half as many again.
+    /// Items in the cache after half as many more stores.
     pub items_after_overflow: u64,
-    /// The quota for each of those.
+    /// Quota divided by the items at that point.
     pub quota_bytes_per_object_after_overflow: f64,
-    /// Stores refused before anything was evicted: memory was free.
+    /// Stores refused before the first eviction, while memory was free.
     pub refused_while_free: u64,
-    /// Stores refused in all.
+    /// All stores refused.
     pub refused: u64,
 }
 
-/// Fills a cache whose quota is what `options.count` objects need at 24 bytes each beside key and
-/// value; none if no cache is so small.
+/// Fills a cache whose quota suffices for `options.count` objects with 24 bytes each in addition to
+/// key and value. Returns `None` if no cache can be that small.
 pub(super) fn measure(
     options: &DirectOptions,
     progress: &Progress,

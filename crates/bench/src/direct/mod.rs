@@ -1,4 +1,4 @@
-//! The cache called directly, beside a plain map of boxed values in the same run.
+//! Measurement of direct calls of the cache, beside a plain map of boxed values in the same run.
 
 mod counted;
 mod memory;
@@ -28,29 +28,29 @@ pub use counted::{CountedOperation, run_counted};
 pub use memory::MemoryAtQuota;
 pub use workloads::Workload;
 
-/// Value sizes at which the cost of accounts is measured.
+/// Value sizes for which the cost of accounts is measured.
 const ACCOUNT_VALUE_BYTES: [usize; 2] = [64, 256];
-/// Rounds for each round of the rest: a few nanoseconds are looked for in hundreds.
+/// Account rounds for each other round: a difference of a few nanoseconds in hundreds needs more.
 const ACCOUNT_ROUNDS: usize = 3;
-/// The share of its medium that the one more account leaves: more than all threads' gets use.
+/// Limit of the additional account as a share of its medium; all threads' gets use less.
 const ACCOUNT_SHARE: f64 = 100.0;
 
-/// What is measured.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct DirectOptions {
-    /// Objects.
+    /// Number of objects.
     pub count: u32,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Operations in a timed loop.
+    /// Operations of a timed loop.
     pub operations: u32,
-    /// How often every loop is run.
+    /// Number of runs of every loop.
     pub rounds: usize,
-    /// The most threads of the mixed loop.
+    /// Largest number of threads of the mixed loop.
     pub threads: usize,
-    /// Whether the cache asks for huge pages; the map takes what the allocator gives.
+    /// True if the cache requests huge pages; the map uses the memory of the allocator.
     pub huge_pages: bool,
     /// Seed of keys and orders.
     pub seed: u64,
@@ -71,90 +71,90 @@ impl Default for DirectOptions {
     }
 }
 
-/// One loop, both subjects.
+/// Result of one loop for both subjects.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkloadResult {
-    /// Which loop.
+    /// Loop of the result.
     pub workload: Workload,
     /// Processor time of one operation of the cache.
     pub cache_cpu_ns: Spread,
     /// Processor time of one operation of the map.
     pub map_cpu_ns: Spread,
-    /// The first to the second, of the medians.
+    /// Median of the cache divided by the median of the map.
     pub ratio: f64,
 }
 
-/// The mixed loop on some threads.
+/// Result of the mixed loop on several threads.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThreadsResult {
-    /// How many threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Operations of the cache a second, all threads together, by wall time.
+    /// Operations of the cache per second, all threads together, by wall time.
     pub cache_ops_s: Spread,
     /// Processor time of one operation of the cache.
     pub cache_cpu_ns: Spread,
-    /// Operations of the map behind one lock.
+    /// Operations per second of the map behind one lock.
     pub map_ops_s: Spread,
 }
 
-/// What one more account costs on every get.
+/// Cost of one more account on every get.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AccountResult {
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Processor time of a get as it is.
+    /// Processor time of a get with its usual account.
     pub get_cpu_ns: Spread,
     /// Processor time of a get that is admitted and charged once more.
     pub get_twice_accounted_cpu_ns: Spread,
-    /// The median of the differences of neighbouring rounds.
+    /// Spread of the differences between the two in each round.
     pub difference_cpu_ns: Spread,
-    /// Admission and charge in a loop without a cache.
+    /// Processor time of admission and charge in a loop without a cache.
     pub account_alone_cpu_ns: Spread,
 }
 
-/// All that was measured.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DirectResult {
-    /// Objects.
+    /// Number of objects.
     pub objects: u32,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// How often every loop was run.
+    /// Number of runs of every loop.
     pub rounds: usize,
-    /// Whether the cache asked for huge pages.
+    /// True if the cache requested huge pages.
     pub huge_pages: bool,
-    /// Processor time of the first store of an object by the cache.
+    /// Processor time of the first store of an object in the cache.
     pub cache_fill_cpu_ns: f64,
-    /// Processor time of the first store of an object by the map.
+    /// Processor time of the first store of an object in the map.
     pub map_fill_cpu_ns: f64,
-    /// What the measuring loop itself costs; taken off every figure.
+    /// Processor time of the measuring loop, which is subtracted from every figure.
     pub loop_cpu_ns: f64,
-    /// By how much resident memory grew for each object of the map.
+    /// Growth of resident memory for each object of the map.
     pub map_resident_bytes_per_object: f64,
-    /// Memory of the cache at its quota; none if so few objects do not fill the smallest cache.
+    /// Memory of the cache at its quota; `None` if so few objects do not fill the smallest cache.
     pub memory: Option<MemoryAtQuota>,
-    /// One thread.
+    /// Results of one thread.
     pub workloads: Vec<WorkloadResult>,
-    /// Half gets, half sets on several threads.
+    /// Results of half gets and half sets on several threads.
     pub mixed: Vec<ThreadsResult>,
-    /// What accounts cost.
+    /// Cost of accounts.
     pub accounts: Vec<AccountResult>,
 }
 
-/// Runs everything, or what there is time for until an end is asked for.
+/// Runs all measurements, or as many as fit until an end is requested.
 ///
 /// # Errors
-/// When an end is asked for before the first round of the first loop is done, the cache cannot be
-/// opened, or an operation that must succeed does not.
+/// Fails if an end is requested before the first round of the first loop is done, the cache cannot
+/// be opened, or an operation fails that must succeed.
 pub fn run_direct(
     options: &DirectOptions,
     progress: &Progress,
 ) -> Result<DirectResult, BenchError> {
     check(options)?;
     progress.say("memory at the quota");
-    // First, while no other data of this process could hide its growth.
+    // Memory comes first, while no other data of this process can hide its growth.
     let memory = memory::measure(options, progress)?;
     progress.advance(1);
     let objects = objects(options, options.value_bytes)?;
@@ -197,7 +197,7 @@ pub fn run_direct(
     })
 }
 
-/// How many steps [`run_direct`] reports.
+/// Returns the number of steps that [`run_direct`] reports.
 #[must_use]
 pub fn direct_steps(options: &DirectOptions) -> u64 {
     (1 + Workload::SINGLE.len() * options.rounds + options.threads + ACCOUNT_VALUE_BYTES.len())
@@ -226,7 +226,7 @@ fn objects(options: &DirectOptions, value_bytes: usize) -> Result<Objects, Bench
     Ok(Objects::new(keys, options.count, value_bytes, operations, options.seed))
 }
 
-/// A cache with room for all objects and the overwriting of them.
+/// Opens a cache with room for all objects and for overwriting them.
 fn open_cache(options: &DirectOptions, value_bytes: usize) -> Result<Arc<Cache>, BenchError> {
     let object_bytes = (options.key_bytes + value_bytes + 32) as u64;
     let dram = ByteSize(u64::from(options.count) * object_bytes * 3 / 2 + (64 << 20));
@@ -243,7 +243,7 @@ fn cache_error(error: impl std::fmt::Display) -> BenchError {
     BenchError::Cache(error.to_string())
 }
 
-/// All loops of one thread, cache and map in random order within each round.
+/// Runs all loops of one thread, with cache and map in random order within each round.
 fn single(
     options: &DirectOptions,
     objects: &Objects,
@@ -324,8 +324,8 @@ fn mixed(
     Ok(results)
 }
 
-/// Runs the mixed loop on each subject in a thread of its own; operations a second of all of them,
-/// and processor time of one.
+/// Runs the mixed loop on each subject in a thread of its own. Returns the operations per second of
+/// all of them and the processor time of one operation.
 fn on_threads<S: Subject + Send>(
     objects: &Objects,
     subjects: Vec<S>,
@@ -342,13 +342,14 @@ fn on_threads<S: Subject + Send>(
     Ok((operations / passed.max(1e-9), cpu.iter().sum::<f64>() / cpu.len().max(1) as f64))
 }
 
-/// Gets with and without one more account, by turns.
+/// Measures gets with and without one more account, by turns.
 fn account_cost(options: &DirectOptions, value_bytes: usize) -> Result<AccountResult, BenchError> {
     let mut of_threads = account_cost_on(options, value_bytes, 1)?;
     of_threads.pop().ok_or_else(|| BenchError::Usage("no thread".to_owned()))
 }
 
-/// The same on some threads at once, each with its own handles of one cache and one account.
+/// Measures the cost of an account on several threads, which share one cache and one account but
+/// have handles of their own.
 pub(crate) fn account_cost_on(
     options: &DirectOptions,
     value_bytes: usize,
@@ -359,7 +360,8 @@ pub(crate) fn account_cost_on(
     let cache = open_cache(options, value_bytes)?;
     fill(&objects, &mut CacheSubject::new(&cache, SystemClock::new().seconds()))?;
     let account = Account::new("second", Arc::new(CostTable::published()));
-    // A limit is in force that is never reached: its bucket is asked as a limited tenant's is.
+    // The limit is in force but never reached; its bucket is consulted like that of a limited
+    // tenant.
     account.set_limit(Limit::Share(ACCOUNT_SHARE));
     let rounds = |_| account_rounds(options, &objects, &cache, &account);
     process::on_threads(0..threads, rounds).into_iter().collect()

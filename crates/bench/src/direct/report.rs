@@ -1,4 +1,4 @@
-//! The direct measurement as tables and as a page.
+//! Results of direct calls as tables and as a page.
 
 use super::{DirectResult, Workload};
 use crate::report::svg::{Bar, bars};
@@ -6,7 +6,7 @@ use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
 
 impl DirectResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         vec![self.times(), self.memory_table(), self.threads(), self.account_table()]
@@ -89,7 +89,7 @@ impl DirectResult {
         table
     }
 
-    /// A page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: in process");

@@ -1,4 +1,4 @@
-//! What is measured: the cache, a plain map of boxed values, and the loop around them by itself.
+//! Subjects of the measurement: the cache, a plain map of boxed values, and the bare loop.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -8,25 +8,25 @@ use entresol_base::{Nanos, Seconds};
 use entresol_cache::{Cache, GetOptions, KeyHash, Lookup, Store, Stored, Worker};
 use entresol_media::{Access, AccountHandle, Admission};
 
-/// The keys of a batch, all of one length, one after the other.
+/// Contiguous keys of a batch, all of one length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch<'a> {
     pub(crate) keys: &'a [u8],
     pub(crate) key_bytes: usize,
 }
 
-/// How many keys a batch has.
+/// Number of keys in a batch.
 pub(crate) const BATCH: usize = 16;
 
-/// Something that keeps values under keys.
+/// Key-value container under measurement.
 pub(crate) trait Subject {
-    /// Copies the value of `key` into `out`, which is empty; false if there is none.
+    /// Appends the value of `key` to `out`. Returns false if there is none.
     fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// Keeps a copy of `value`; false if that is refused.
+    /// Stores a copy of `value`. Returns false if that is refused.
     fn set(&mut self, key: &[u8], value: &[u8]) -> bool;
 
-    /// Copies the values of all keys, one behind the other; returns how many there were.
+    /// Appends the values of all keys to `out` and returns the number found.
     #[inline]
     fn get_batch(&mut self, batch: Batch<'_>, out: &mut Vec<u8>) -> usize {
         let mut found = 0;
@@ -37,8 +37,8 @@ pub(crate) trait Subject {
     }
 }
 
-/// Makes keys and copies a value, and nothing else: what the measuring loop costs by itself, which
-/// is taken off every figure.
+/// Copies a constant value and does nothing else. It shows the cost of the measuring loop, which is
+/// subtracted from every figure.
 #[derive(Debug)]
 pub(crate) struct LoopOnly {
     pub(crate) value: [u8; 8],
@@ -61,7 +61,7 @@ impl Subject for LoopOnly {
 
 type Boxed = HashMap<Box<[u8]>, Box<[u8]>, foldhash::fast::RandomState>;
 
-/// The standard library's map with boxed keys and values and a fast hasher.
+/// Map of the standard library with boxed keys and values and a fast hasher.
 #[derive(Debug, Default)]
 pub(crate) struct BoxedMap {
     map: Boxed,
@@ -82,7 +82,7 @@ impl Subject for BoxedMap {
     }
 }
 
-/// The same map behind one lock, for several threads.
+/// [`BoxedMap`] behind one lock, for several threads.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LockedMap {
     map: Arc<Mutex<BoxedMap>>,
@@ -100,7 +100,7 @@ impl Subject for LockedMap {
     }
 }
 
-/// The cache through one worker.
+/// Cache, used through one worker.
 pub(crate) struct CacheSubject {
     worker: Worker,
     now: Seconds,
@@ -133,8 +133,8 @@ impl Subject for CacheSubject {
         matches!(stored, Stored::Stored { .. })
     }
 
-    /// As the server does with a pipeline: all places in the index are asked for, then all
-    /// records, then the requests are carried out.
+    /// Gets a batch as the server processes a pipeline: it prefetches all index entries, then all
+    /// records, and then performs the requests.
     #[inline]
     fn get_batch(&mut self, batch: Batch<'_>, out: &mut Vec<u8>) -> usize {
         let mut hashes = [None; BATCH];
@@ -155,7 +155,7 @@ impl Subject for CacheSubject {
     }
 }
 
-/// A handle of an account under a limit, and the time, which goes on by a microsecond with every
+/// Handle of an account under a limit, with a time that advances by a microsecond with every
 /// request.
 pub(crate) struct Accounted {
     handle: AccountHandle,
@@ -164,7 +164,7 @@ pub(crate) struct Accounted {
 
 impl Accounted {
     pub(crate) fn new(handle: AccountHandle) -> Accounted {
-        // Long ago enough that the bucket is full by the first request.
+        // The first admission is long before the second; the bucket is then full.
         let mut accounted = Accounted { handle, now: Nanos(1) };
         accounted.is_admitted();
         accounted.now = Nanos(1_000_000_000);
@@ -183,8 +183,8 @@ impl Accounted {
     }
 }
 
-/// The measuring loop with an account and nothing else: what an account costs whose data are at
-/// hand, without the noise of memory.
+/// Measuring loop with an account and nothing else. It shows the cost of an account whose data are
+/// in cache, without the noise of memory.
 pub(crate) struct AccountOnly {
     pub(crate) bare: LoopOnly,
     pub(crate) account: Accounted,
@@ -205,7 +205,7 @@ impl Subject for AccountOnly {
     }
 }
 
-/// The cache with one more account on every get: what accounts cost is what this costs more.
+/// Cache with one more account on every get; the additional time is the cost of an account.
 pub(crate) struct TwiceAccounted {
     pub(crate) cache: CacheSubject,
     pub(crate) account: Accounted,

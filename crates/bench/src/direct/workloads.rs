@@ -1,4 +1,4 @@
-//! The timed loops, each the same for every subject.
+//! Timed loops, the same for every subject.
 
 use std::hint::black_box;
 
@@ -11,26 +11,26 @@ use crate::popularity::{KeyChooser, Popularity};
 use crate::process::thread_cpu_ns;
 use crate::values::KeyMaker;
 
-/// What is done in one timed loop.
+/// Operations of a timed loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workload {
-    /// Gets of keys known in advance, every key as likely.
+    /// Gets of keys known in advance, all equally likely.
     GetUniform,
     /// Gets of keys known in advance, popular by Zipf's law.
     GetZipf,
-    /// Each key follows from the last value: no two overlap in the processor.
+    /// Gets whose key depends on the previous value; none overlap in the processor.
     GetDependent,
-    /// Gets in batches of sixteen, prefetched where the subject can.
+    /// Gets in batches of sixteen, prefetched if the subject supports it.
     GetBatched,
-    /// Sets of keys that are there.
+    /// Sets of existing keys.
     SetUniform,
     /// Gets and sets by turns.
     Mixed,
 }
 
 impl Workload {
-    /// All that one thread does, in order.
+    /// Loops of one thread, in order.
     pub const SINGLE: [Workload; 5] = [
         Workload::GetUniform,
         Workload::GetZipf,
@@ -39,7 +39,7 @@ impl Workload {
         Workload::SetUniform,
     ];
 
-    /// What a table calls it.
+    /// Returns the label in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Workload {
     }
 }
 
-/// Objects and the order in which they are asked for.
+/// Objects and the order in which they are requested.
 #[derive(Debug)]
 pub(crate) struct Objects {
     pub(crate) keys: KeyMaker,
@@ -64,7 +64,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// `count` objects and `operations` draws of each kind.
+    /// Creates `count` objects and `operations` draws of each kind.
     pub(crate) fn new(
         keys: KeyMaker,
         count: u32,
@@ -86,7 +86,8 @@ impl Objects {
         self.uniform.len()
     }
 
-    /// Makes the first eight bytes of a value: `number` well mixed. A dependent get draws there.
+    /// Fills the first eight bytes of a value with `number`, well mixed; a dependent get draws from
+    /// them.
     pub(crate) fn value(&self, number: u64, value: &mut [u8]) {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         let bytes = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes();
@@ -95,7 +96,7 @@ impl Objects {
     }
 }
 
-/// The time of one loop.
+/// Time of one loop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timed {
     pub(crate) cpu_ns_per_operation: f64,
@@ -131,16 +132,16 @@ pub(crate) fn run<S: Subject>(
     }
 }
 
-/// Keys and values of the next few operations, made before they are used, as a server finds them
-/// in its receive buffer. Made right before use, a load of the fresh bytes would wait for their
-/// stores, and with them for every access before: operations that are independent would no longer
+/// Keys and values of the next few operations, prepared before their use, as a server finds them in
+/// its receive buffer. If they were made right before use, a load of the new bytes would wait for
+/// their stores, and these for every earlier access. Independent operations would then no longer
 /// overlap.
 struct Prepared {
     keys: Vec<u8>,
     values: Vec<u8>,
 }
 
-/// How many operations are prepared together: their keys and values stay in the nearest cache.
+/// Number of operations prepared together; their keys and values stay in the nearest cache.
 const PREPARED: usize = 64;
 
 impl Prepared {
@@ -195,7 +196,7 @@ fn dependent<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, Be
     let operations = objects.operations();
     let before = thread_cpu_ns();
     for step in 0..operations as u64 {
-        // The step keeps the walk out of short cycles; the value still decides where it goes.
+        // The step prevents short cycles; the value still determines the next key.
         let mixed = (last ^ step).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let number = ((mixed >> 32) * u64::from(objects.count)) >> 32;
         key.clear();
@@ -256,7 +257,8 @@ fn mixed<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, BenchE
     finish(before, objects.operations(), done, "gets and sets")
 }
 
-/// A loop in which an operation failed measured something else than it says.
+/// Returns the time of a loop. Fails if an operation failed, since the loop then measured something
+/// else.
 fn finish(before: u64, wanted: usize, done: usize, what: &str) -> Result<Timed, BenchError> {
     let cpu_ns = thread_cpu_ns() - before;
     if done != wanted {

@@ -1,4 +1,4 @@
-//! What an index does in DRAM costs time, too: in a world it is charged, an operation at a time.
+//! Charges an index in a simulated world for its work in DRAM, one operation at a time.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use entresol_index::{Direction, Flow, Index, IndexError, Statistics};
 use super::IndexName;
 use super::subjects::AnyIndex;
 
-/// A line of DRAM that the processor's caches do not hold (000, table 7: a read of 64 B).
+/// Time to read a line of DRAM that misses the processor's caches (000, table 7: a read of 64 B).
 const DRAM_LINE: Picos = Picos(40_000);
 
-/// The lines of DRAM that an operation touches one after the other, by an index's structure: an
-/// estimate, the same at any size of the index.
+/// Lines of DRAM that an operation touches one after the other, estimated from the structure of an
+/// index and the same at any size.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DramLines {
-    /// A look-up.
+    /// Lines of a look-up.
     pub(crate) get: u64,
-    /// A change.
+    /// Lines of a change.
     pub(crate) change: u64,
-    /// Finding where a range begins.
+    /// Lines to find the beginning of a range.
     pub(crate) range: u64,
-    /// How many records of a range lie in one line; 0 if they lie on the medium.
+    /// Records of a range in one line; 0 if they are on the medium.
     pub(crate) records_a_line: u64,
 }
 
 impl DramLines {
-    /// Those of an index by itself: two lines a probe of a hash table, two for each level of a tree
-    /// that no cache holds (three of them), one for each step down and along a skip list's towers
-    /// that no cache holds (sixteen). Records of a range lie side by side, 16 bytes each, or in
-    /// nodes of their own.
+    /// Returns the lines of an index by itself. A probe of a hash table touches two lines. A tree
+    /// touches two for each of the three levels that no cache holds. A skip list touches one for
+    /// each of the sixteen steps down and along its towers that no cache holds. Records of a range
+    /// are contiguous, 16 bytes each, or in nodes of their own.
     pub(crate) fn of(name: IndexName) -> DramLines {
         let same = |lines| DramLines { get: lines, change: lines, range: lines, records_a_line: 0 };
         match name {
             IndexName::FastFair | IndexName::Ods | IndexName::WbTree => same(0),
             IndexName::SvTree | IndexName::FpTree => same(6),
             IndexName::SkipList => same(16),
-            // What changes the tree in DRAM does so behind the writer's back.
+            // A thread in the background changes the tree in DRAM.
             IndexName::HybridIndex => DramLines { get: 0, change: 1, range: 6, records_a_line: 4 },
             IndexName::HybridIndexPlus => DramLines { get: 2, change: 2, ..DramLines::default() },
             IndexName::BTreeMap => DramLines { records_a_line: 4, ..same(6) },
@@ -48,10 +48,10 @@ impl DramLines {
     }
 }
 
-/// A probe of a cache before an index: a set's line and the lock in it.
+/// Time to probe a cache in front of an index: the line of a set, and the lock in it.
 pub(crate) const CACHE_PROBE: Picos = Picos(2 * DRAM_LINE.0);
 
-/// An index in a world, charged for its work in DRAM.
+/// Index in a world, charged for its work in DRAM.
 pub(crate) struct Charged {
     world: World,
     index: AnyIndex,
@@ -60,12 +60,12 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// The index, charged.
+    /// Wraps an index.
     pub(crate) fn over(world: &World, index: AnyIndex, lines: DramLines) -> Arc<Charged> {
         Arc::new(Charged { world: world.clone(), index, lines, gets: AtomicU64::new(0) })
     }
 
-    /// How often it was looked into so far.
+    /// Returns the number of look-ups so far.
     pub(crate) fn gets(&self) -> u64 {
         self.gets.load(Relaxed)
     }

@@ -1,23 +1,23 @@
-//! Keys by number: random, and no two alike.
+//! Keys derived from numbers: random and distinct.
 
-/// The keys of a run. Number `n` has the same key wherever it is used with the same seed.
+/// Keys of a run. Number `n` has the same key wherever the same seed is used.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
     seed: u64,
 }
 
 impl Keys {
-    /// So many numbers have values that say whose they are.
+    /// Largest count of numbers whose values identify their key.
     pub const MOST: u64 = NUMBER_MASK;
 
-    /// The keys of this seed.
+    /// Creates the keys of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Keys {
         Keys { seed: seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) }
     }
 
-    /// A key of 64 bits, uniform. The function can be turned round (it is the finish of
-    /// SplitMix64, Steele et al. 2014), so different numbers have different keys.
+    /// Returns a uniform key of 64 bits. The function is invertible (it is the finalizer of
+    /// SplitMix64, Steele et al. 2014); different numbers therefore have different keys.
     #[inline]
     #[must_use]
     pub fn key(self, number: u64) -> u64 {
@@ -27,15 +27,15 @@ impl Keys {
         word ^ word >> 31
     }
 
-    /// A value of a key: which of its values, from 0, and the number of the key, so that whoever
-    /// finds it can tell whose it is.
+    /// Returns a value of a key. It encodes which of the key's values it is, from 0, and the number
+    /// of the key, which identifies the key to a reader.
     #[inline]
     #[must_use]
     pub fn value(number: u64, which: u64) -> u64 {
         (which & WHICH_MASK) << NUMBER_BITS | (number + 1) & NUMBER_MASK
     }
 
-    /// Whether this is one of the values of the key with that number.
+    /// Returns true if `value` is one of the values of the key of number `number`.
     #[inline]
     #[must_use]
     pub fn is_value(value: u64, number: u64) -> bool {

@@ -1,8 +1,8 @@
-//! Indexes under load: in real time on memory that is here, or in virtual time on a model, where
-//! every flush, fence and unit of the medium is counted.
+//! Indexes under load: in real time on memory of this machine, or in virtual time on a model that
+//! counts every flush, fence and unit of the medium.
 //!
-//! A run loads an index with keys and then carries out workloads, one after the other, each on
-//! some threads. All answers are held against what the workload knows must be there.
+//! A run loads an index with keys and then runs workloads one after the other, each on several
+//! threads. Every result is compared with the contents that the workload knows.
 
 mod charged;
 mod keys;
@@ -36,30 +36,31 @@ pub(crate) use subjects::{AnyIndex, failed};
 pub(crate) use work::Worker;
 pub use work::Workload;
 
-/// What is measured.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct IndexOptions {
-    /// Which indexes, one after the other.
+    /// Indexes to measure, one after the other.
     pub indexes: Vec<IndexName>,
-    /// Keys that are loaded before.
+    /// Keys loaded before the workloads.
     pub keys: u64,
     /// Operations of each workload, all threads together.
     pub operations: u64,
-    /// Workloads, in this order, on the index that the one before has left.
+    /// Workloads in order; each runs on the index that the previous one left.
     pub workloads: Vec<Workload>,
-    /// Bytes of a node; none is the index's own choice.
+    /// Bytes of a node, or `None` for the index's default.
     pub node_bytes: Option<u64>,
-    /// What the index lies on.
+    /// Medium of the index.
     pub medium: MediumSpec,
-    /// Threads that work at once.
+    /// Concurrent threads.
     pub threads: usize,
-    /// Keys that a cache in DRAM before the index holds, as a share of those loaded; 0 is no cache.
+    /// Keys in a cache in DRAM in front of the index, as a share of the loaded ones; 0 means no
+    /// cache.
     pub cache_fraction: f64,
-    /// Whether the index is searched while that cache is probed.
+    /// Way of probing that cache: before the search of the index, or in parallel with it.
     pub probing: Probing,
-    /// Which keys are looked for.
+    /// Popularity of keys in look-ups.
     pub popularity: Popularity,
-    /// How often everything is run.
+    /// Number of rounds.
     pub rounds: usize,
     /// Seed of keys and orders.
     pub seed: u64,
@@ -84,7 +85,7 @@ impl Default for IndexOptions {
     }
 }
 
-/// What one operation does to the medium, on average.
+/// Mean effect of one operation on the medium.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct PerOperation {
     /// Cache lines flushed.
@@ -101,51 +102,52 @@ pub struct PerOperation {
     pub loads: f64,
     /// Units (XPLines of 256 bytes) that the medium read, for loads and for partial writes.
     pub units_read: f64,
-    /// Units that it wrote.
+    /// Units that the medium wrote.
     pub units_written: f64,
 }
 
-/// One workload on one index.
+/// Result of one workload on one index.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkResult {
-    /// Which workload.
+    /// Workload of the result.
     pub workload: Workload,
-    /// Operations.
+    /// Operations of all threads together.
     pub operations: u64,
-    /// Operations a second of all threads: wall time, or virtual time on a model.
+    /// Operations per second of all threads: by wall time, or by virtual time on a model.
     pub operations_s: Spread,
     /// Time of one operation: processor time of its thread, or virtual time on a model.
     pub ns: Spread,
-    /// The median operation, in virtual time; none on real media.
+    /// Median time of an operation in virtual time; `None` on real media.
     pub p50_ns: Option<f64>,
-    /// One in a hundred takes longer, in virtual time; none on real media.
+    /// 99th percentile of an operation's time in virtual time; `None` on real media.
     pub p99_ns: Option<f64>,
-    /// What it did to the medium; none on real media.
+    /// Effect on the medium; `None` on real media.
     pub counts: Option<PerOperation>,
-    /// The cache's hits; none without a cache, or where nothing was looked for.
+    /// Hit ratio of the cache; `None` without a cache or without look-ups.
     pub hit_ratio: Option<f64>,
 }
 
-/// All that was measured of one index.
+/// Results of one index.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexResult {
-    /// Which index.
+    /// Index of the result.
     pub index: IndexName,
-    /// Loading it, as [`WorkResult::ns`]; none on a model, where loading takes no time.
+    /// Time of an insert during the load, like [`WorkResult::ns`]; `None` on a model, where loading
+    /// takes no time.
     pub load_ns: Option<Spread>,
-    /// Opening the pool and the index again at the end, until a look-up is answered, by the clock;
-    /// none on a model, and of what keeps nothing.
+    /// Time to reopen the pool and the index at the end, until a look-up is answered; `None` on a
+    /// model and for an index that is not persistent.
     pub first_answer_ns: Option<Spread>,
-    /// What it consisted of at the end.
+    /// Structure at the end.
     pub shape: Shape,
-    /// The workloads, in their order.
+    /// Results of the workloads, in order.
     pub workloads: Vec<WorkResult>,
 }
 
-/// What an index consists of, see [`Statistics`].
+/// Structure of an index, see [`Statistics`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    /// Keys in it.
+    /// Keys in the index.
     pub keys: u64,
     /// Nodes on the medium.
     pub nodes: u64,
@@ -153,7 +155,7 @@ pub struct Shape {
     pub bytes: u64,
     /// Bytes in DRAM.
     pub volatile_bytes: u64,
-    /// Levels.
+    /// Levels of the index.
     pub height: u32,
 }
 
@@ -164,31 +166,31 @@ impl From<Statistics> for Shape {
     }
 }
 
-/// All that was measured.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexResults {
-    /// Where: the medium, and whether time is virtual.
+    /// Medium as the user named it.
     pub medium: String,
-    /// Whether times are a model's, in virtual time.
+    /// True if times are those of a model, in virtual time.
     pub is_virtual: bool,
     /// Keys that were loaded.
     pub keys: u64,
-    /// Threads.
+    /// Concurrent threads.
     pub threads: usize,
-    /// Which keys are looked for.
+    /// Popularity of keys in look-ups.
     #[serde(rename = "distribution")]
     pub popularity: String,
-    /// Keys in the cache as a share of those loaded.
+    /// Keys in the cache as a share of the loaded ones.
     pub cache_fraction: f64,
-    /// How often everything was run.
+    /// Number of rounds requested.
     pub rounds: usize,
-    /// Seed.
+    /// Seed of keys and orders.
     pub seed: u64,
-    /// The indexes.
+    /// Results of the indexes.
     pub indexes: Vec<IndexResult>,
 }
 
-/// How many steps [`run_indexes`] reports.
+/// Returns the number of steps that [`run_indexes`] reports.
 #[must_use]
 pub fn index_steps(options: &IndexOptions) -> u64 {
     (options.indexes.len() * options.rounds * (1 + options.workloads.len())) as u64
@@ -197,7 +199,8 @@ pub fn index_steps(options: &IndexOptions) -> u64 {
 /// Measures every index.
 ///
 /// # Errors
-/// If the options do not fit together, the medium cannot be had, or an index answers wrongly.
+/// Fails if the options do not fit together, the medium is not available, or an index gives a wrong
+/// result.
 pub fn run_indexes(
     options: &IndexOptions,
     progress: &Progress,
@@ -236,7 +239,7 @@ pub fn run_indexes(
     })
 }
 
-/// A file that stands in for persistent memory.
+/// File that stands in for persistent memory.
 struct Place {
     path: PathBuf,
     assume_dax: bool,
@@ -290,7 +293,7 @@ fn check(options: &IndexOptions) -> Result<(), BenchError> {
     Err(BenchError::Usage(problem))
 }
 
-/// Why a workload would have no keys left to look for or to remove, if that comes to pass.
+/// Describes a workload that would have too few keys to look for or to remove, if there is one.
 fn keys_run_out(options: &IndexOptions) -> Option<String> {
     let (mut left, threads) = (options.keys, options.threads as u64);
     for &workload in &options.workloads {
@@ -315,7 +318,7 @@ fn keys_run_out(options: &IndexOptions) -> Option<String> {
     None
 }
 
-/// Opens every index once, empty: what cannot be had is refused before anything is measured.
+/// Opens every index once, empty, to refuse unavailable ones before the measurement.
 fn check_indexes(options: &IndexOptions) -> Result<(), BenchError> {
     for index in &options.indexes {
         let region = Direct::anonymous(ByteSize::mib(8).0, false);
@@ -327,7 +330,7 @@ fn check_indexes(options: &IndexOptions) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Why there is no region of the bytes that [`region_bytes`] came to, and what would make room.
+/// Describes why a region of [`region_bytes`] bytes could not be created, and how to make room.
 fn no_region(error: RegionError) -> BenchError {
     let room = |bytes: u64, lacks: &str, cause: &std::io::Error, or: &str| {
         format!(
@@ -348,18 +351,18 @@ fn no_region(error: RegionError) -> BenchError {
 }
 
 impl IndexOptions {
-    /// How many keys the cache holds.
+    /// Returns the number of keys in the cache.
     fn cache_entries(&self) -> usize {
         (self.keys as f64 * self.cache_fraction) as usize
     }
 
-    /// More keys are never added by the workloads.
+    /// Returns an upper bound of the keys that the workloads add.
     fn added_most(&self) -> u64 {
         (self.workloads.len() as u64).saturating_mul(self.operations)
     }
 }
 
-/// The bytes of a region that surely holds the index at its largest.
+/// Returns the size of a region that holds the index at its largest.
 fn region_bytes(options: &IndexOptions) -> u64 {
     ByteSize::mib(64).0 + (options.keys + options.added_most()) * 160
 }

@@ -1,4 +1,4 @@
-//! Indexes on a model of memory, in virtual time: every flush, fence and unit is counted.
+//! Indexes on a model of memory, in virtual time, with counts of every flush, fence and unit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,10 +19,10 @@ use super::{IndexName, IndexOptions, IndexResult, PerOperation, Shape, no_region
 use crate::error::BenchError;
 use crate::progress::Progress;
 
-/// The processor's own work for an operation, whatever the index: an assumption, the same for all.
+/// Processor time of an operation: an assumption, the same for every index.
 pub const CPU_PER_OPERATION: Picos = Picos(50_000);
 
-/// The device under the index, which takes time only while something is measured.
+/// Device under the index. It takes time only during a measurement.
 pub(crate) struct Device {
     is_timed: AtomicBool,
     memory: SimulatedMemory,
@@ -36,10 +36,10 @@ impl Observer for Device {
     }
 }
 
-/// Memory that is a device of a model.
+/// Memory on a device of a model.
 pub(crate) type OnModel = Observed<(Arc<Device>, Arc<Counters>)>;
 
-/// A device in a world, and a pool on it. What is done takes no time unless it is measured.
+/// Device in a world, with a pool on it. Operations take no time unless they are measured.
 pub(crate) struct Lab {
     world: World,
     device: Arc<Device>,
@@ -48,29 +48,29 @@ pub(crate) struct Lab {
     pool: Arc<Pool<OnModel>>,
 }
 
-/// What was measured of some operations.
+/// Measurements of several operations.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// How long all of them took.
+    /// Time of all operations.
     pub(crate) passed: Picos,
-    /// How long each took, in picoseconds, the shortest first.
+    /// Times of the operations in picoseconds, in ascending order.
     pub(crate) times: Vec<u64>,
     counts: Counts,
     medium: MediumCounts,
 }
 
 impl Measured {
-    /// The mean operation.
+    /// Returns the mean time of an operation in nanoseconds.
     pub(crate) fn ns(&self) -> f64 {
         self.times.iter().sum::<u64>() as f64 / self.times.len().max(1) as f64 / 1e3
     }
 
-    /// All threads together.
+    /// Returns the operations per second of all threads together.
     pub(crate) fn operations_s(&self) -> f64 {
         self.times.len() as f64 / (self.passed.0 as f64 / 1e12)
     }
 
-    /// The time that such a share of the operations stays within.
+    /// Returns the time in nanoseconds that this share of the operations does not exceed.
     pub(crate) fn share_ns(&self, share: f64) -> f64 {
         let last = self.times.len().saturating_sub(1) as f64;
         self.times.get((last * share) as usize).map_or(0.0, |&time| time as f64 / 1e3)
@@ -78,10 +78,11 @@ impl Measured {
 }
 
 impl Lab {
-    /// An idle device under an empty pool of so many bytes. Inside of the world.
+    /// Creates an idle device with an empty pool of `bytes` bytes. The caller runs inside the
+    /// world.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Fails if there is not enough memory.
     pub(crate) fn new(
         world: &World,
         parameters: Parameters,
@@ -103,18 +104,18 @@ impl Lab {
         &self.pool
     }
 
-    /// The pool opened anew, as after a restart. Nobody uses it as it was any more.
+    /// Opens the pool again, as after a restart. The previous pool is no longer in use.
     ///
     /// # Errors
-    /// What the pool says.
+    /// Returns the error of the pool.
     pub(crate) fn reopened(&self) -> Result<Arc<Pool<OnModel>>, BenchError> {
         Ok(Arc::new(Pool::open(Arc::clone(&self.region)).map_err(failed)?))
     }
 
-    /// Puts so many keys into an index, and answers with those who will work on it.
+    /// Inserts `keys` keys into an index and returns the workers that operate on it.
     ///
     /// # Errors
-    /// If the index answers wrongly.
+    /// Fails if the index gives a wrong result.
     pub(crate) fn load(
         &self,
         index: &AnyIndex,
@@ -131,7 +132,7 @@ impl Lab {
         Ok(workers)
     }
 
-    /// Lets something take its time on the device.
+    /// Runs `what` with the device timed and returns its result and its time.
     pub(crate) fn timed<T>(&self, what: impl FnOnce() -> T) -> (T, Picos) {
         let before = self.world.now();
         self.device.is_timed.store(true, Relaxed);
@@ -140,10 +141,10 @@ impl Lab {
         (answer, Picos(self.world.now().0 - before.0))
     }
 
-    /// Lets every worker do its share of the operations in a thread of its own.
+    /// Runs each worker's share of the operations in a thread of its own.
     ///
     /// # Errors
-    /// If the index answers wrongly.
+    /// Fails if the index gives a wrong result.
     pub(crate) fn measure(
         &self,
         index: &AnyIndex,
@@ -194,10 +195,10 @@ pub(super) fn run(
     Ok(IndexResult { index: name, load_ns: None, first_answer_ns: None, shape, workloads })
 }
 
-/// Does something in a world of its own.
+/// Runs `what` in a new world.
 ///
 /// # Errors
-/// What it says, or that the world ended badly.
+/// Returns the error of `what`, or of the world if it ends badly.
 pub(crate) fn in_world<T: 'static>(
     seed: u64,
     what: impl FnOnce(&World) -> Result<T, BenchError> + 'static,
@@ -246,7 +247,7 @@ fn one_round(
     Ok((index.statistics().map_err(failed)?.into(), rounds))
 }
 
-/// What became of a worker, and how long each of its operations took, in picoseconds.
+/// Worker with the times of its operations in picoseconds.
 type Worked = (Worker, Result<Vec<u64>, BenchError>);
 
 fn on_threads(

@@ -1,4 +1,4 @@
-//! Indexes on memory that is here, in real time.
+//! Indexes on memory of this machine, in real time.
 
 use std::sync::Arc;
 
@@ -66,7 +66,8 @@ pub(super) fn run(
     Ok(IndexResult { index: name, load_ns, first_answer_ns, shape, workloads })
 }
 
-/// Opens what the region holds, as the next process would, and looks for a key.
+/// Measures the time to reopen the index in the region, as the next process would, and to find a
+/// key.
 fn first_answer_ns(
     options: &IndexOptions,
     name: IndexName,
@@ -98,13 +99,13 @@ fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, 
         ..RegionOptions::default()
     };
     let region = Direct::open(&place.path, &options).map_err(no_region)?;
-    // It lives on without a name: nothing is left over, however this process ends.
+    // The file has no name from here on, and nothing remains however this process ends.
     files::remove(&place.path)
         .map_err(|source| BenchError::File { path: place.path.clone(), source })?;
     Ok(Arc::new(region))
 }
 
-/// Lets every worker do its share of the operations in a thread of its own.
+/// Runs each worker's share of the operations in a thread of its own.
 fn on_threads(
     index: &AnyIndex,
     workers: &mut [Worker],

@@ -1,4 +1,4 @@
-//! The measurement of indexes as tables and as a page.
+//! Results of indexes as tables and as a page.
 
 use super::{CPU_PER_OPERATION, IndexResults, WorkResult};
 use crate::report::svg::{Bar, bars};
@@ -6,7 +6,7 @@ use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
 
 impl IndexResults {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let mut tables = vec![self.times()];
@@ -123,12 +123,12 @@ impl IndexResults {
         table
     }
 
-    /// The same as a page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("Indexes");
         page.note(&self.title());
-        // All indexes have the same ones.
+        // All indexes have the same workloads.
         let first = self.indexes.first();
         let workloads = first.into_iter().flat_map(|index| &index.workloads).map(|it| it.workload);
         for workload in workloads {

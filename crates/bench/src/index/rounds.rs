@@ -1,19 +1,19 @@
-//! Rounds of workloads, and what they come to.
+//! Rounds of workloads, and their summary.
 
 use super::{IndexOptions, PerOperation, WorkResult};
 use crate::statistics::Spread;
 
-/// One round of one workload.
+/// Result of one round of one workload.
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     pub(super) operations_s: f64,
     pub(super) ns: f64,
-    /// On a model only.
+    /// Additional results of a model.
     pub(super) modelled: Option<Modelled>,
     pub(super) hit_ratio: Option<f64>,
 }
 
-/// What only a model tells.
+/// Results that only a model has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Modelled {
     pub(super) p50_ns: f64,
@@ -21,7 +21,7 @@ pub(super) struct Modelled {
     pub(super) counts: PerOperation,
 }
 
-/// What the workloads came to, of which these are the rounds.
+/// Summarizes the rounds of each workload.
 pub(super) fn results(options: &IndexOptions, rounds: Vec<Vec<Round>>) -> Vec<WorkResult> {
     let result = |(&workload, rounds): (_, Vec<Round>)| {
         let of = |what: fn(&Round) -> f64| Spread::of(&rounds.iter().map(what).collect::<Vec<_>>());
@@ -42,6 +42,6 @@ pub(super) fn results(options: &IndexOptions, rounds: Vec<Vec<Round>>) -> Vec<Wo
         }
     };
     let measured = options.workloads.iter().zip(rounds);
-    // What was interrupted has workloads that were never done.
+    // An interrupted run has workloads without any round.
     measured.filter(|(_, rounds)| !rounds.is_empty()).map(result).collect()
 }

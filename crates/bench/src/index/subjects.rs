@@ -1,4 +1,4 @@
-//! The indexes by name, and what they are compared with.
+//! Indexes by name, with the maps that they are compared with.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,39 +25,39 @@ use super::IndexOptions;
 use super::charged::{CACHE_PROBE, Charged, DramLines};
 use crate::error::BenchError;
 
-/// An index with keys of eight bytes, whichever.
+/// Any index with keys of eight bytes.
 pub(crate) type AnyIndex = Arc<dyn Index<Key = u64>>;
 
-/// The root at which an index on trial lies.
+/// Root of the pool at which an index is stored.
 const ROOT: usize = 0;
 
-/// An index.
+/// Name of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexName {
-    /// FAST and FAIR: sorted nodes, shifted.
+    /// FAST and FAIR: sorted nodes with shifts.
     FastFair,
-    /// The one-direction shift tree: sorted nodes with holes.
+    /// One-direction shift tree: sorted nodes with holes.
     Ods,
-    /// Our own: self-validating leaves; inner nodes in DRAM.
+    /// This library's own tree: self-validating leaves, inner nodes in DRAM.
     SvTree,
-    /// The wB+-tree: unsorted nodes with bitmap and slot array.
+    /// wB+-tree: unsorted nodes with a bitmap and a slot array.
     WbTree,
-    /// Fingerprints; inner nodes in DRAM.
+    /// FP-Tree: leaves with fingerprints, inner nodes in DRAM.
     FpTree,
-    /// A sorted list under towers in DRAM.
+    /// Sorted list under towers in DRAM.
     SkipList,
-    /// A hash table on the medium, a tree in DRAM.
+    /// Hash table on the medium, tree in DRAM.
     HybridIndex,
-    /// FAST and FAIR on the medium, a hash table in DRAM.
+    /// FAST and FAIR on the medium, hash table in DRAM.
     HybridIndexPlus,
-    /// The standard library's ordered map behind a lock, for comparison: keeps nothing.
+    /// Ordered map of the standard library behind a lock, for comparison; not persistent.
     BTreeMap,
-    /// The skip list of crossbeam, for comparison: keeps nothing.
+    /// Skip list of crossbeam, for comparison; not persistent.
     SkipMap,
 }
 
 impl IndexName {
-    /// All of them.
+    /// All indexes.
     pub const ALL: [IndexName; 10] = [
         IndexName::FastFair,
         IndexName::Ods,
@@ -71,7 +71,7 @@ impl IndexName {
         IndexName::SkipMap,
     ];
 
-    /// Those that keep what they hold.
+    /// Persistent indexes.
     pub const PERSISTENT: [IndexName; 8] = [
         IndexName::FastFair,
         IndexName::Ods,
@@ -83,7 +83,7 @@ impl IndexName {
         IndexName::HybridIndexPlus,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -100,16 +100,16 @@ impl IndexName {
         }
     }
 
-    /// Whether it has threads of its own, so that only a world makes it repeatable.
+    /// Returns true if the index has threads of its own; its runs then repeat only in a world.
     #[must_use]
     pub const fn has_threads(self) -> bool {
         matches!(self, IndexName::HybridIndex | IndexName::HybridIndexPlus)
     }
 
-    /// Opens or makes it in a pool.
+    /// Opens the index in a pool, or creates it.
     ///
     /// # Errors
-    /// What the index says.
+    /// Returns the error of the index.
     pub(crate) fn open<R: Region + 'static>(
         self,
         pool: &Arc<Pool<R>>,
@@ -162,7 +162,8 @@ impl IndexName {
     }
 }
 
-/// Sets the bytes of a node if they are given; more than there can be stay too many.
+/// Sets the bytes of a node if they are given. A number beyond `u32` becomes the maximum, which the
+/// index refuses.
 fn choose(node_bytes: &mut u32, given: Option<u64>) {
     if let Some(given) = given {
         *node_bytes = u32::try_from(given).unwrap_or(u32::MAX);
@@ -177,18 +178,19 @@ where
     Ok(Arc::new(I::open(pool, ROOT, options).map_err(failed)?))
 }
 
-/// An index, and the cache before it if there is one.
+/// Index with the cache in front of it, if there is one.
 pub(crate) struct Subject {
-    /// What operations go to.
+    /// Index that receives the operations.
     pub(crate) index: AnyIndex,
     cache: Option<Arc<Cached<AnyIndex>>>,
 }
 
 impl Subject {
-    /// What the options say, in a pool; in a world it is charged for its work in DRAM.
+    /// Opens the index and the cache of the options in a pool. In a world, the index is charged for
+    /// its work in DRAM.
     ///
     /// # Errors
-    /// What the index or the cache says.
+    /// Returns the error of the index or of the cache.
     pub(crate) fn open<R: Region + 'static>(
         name: IndexName,
         options: &IndexOptions,
@@ -211,19 +213,19 @@ impl Subject {
         Ok(Subject { index: Arc::clone(&cache) as AnyIndex, cache: Some(cache) })
     }
 
-    /// Hits and misses of the cache so far.
+    /// Returns the hits and misses of the cache so far.
     pub(crate) fn cache_counts(&self) -> CacheCounts {
         self.cache.as_ref().map(|cache| cache.counts()).unwrap_or_default()
     }
 }
 
-/// The hits among the look-ups between two counts; none if there were none.
+/// Returns the hit ratio between two counts, or `None` if there were no look-ups.
 pub(crate) fn hit_ratio(before: CacheCounts, after: CacheCounts) -> Option<f64> {
     let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
     (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)
 }
 
-/// What an index says went wrong.
+/// Converts an error of an index.
 pub(crate) fn failed(error: IndexError) -> BenchError {
     match error {
         IndexError::Options { .. } => BenchError::Usage(error.to_string()),
@@ -252,7 +254,7 @@ impl FromStr for IndexName {
     }
 }
 
-/// The standard library's map behind a lock.
+/// Map of the standard library behind a lock.
 #[derive(Default)]
 struct StandardMap(RwLock<BTreeMap<u64, u64>>);
 
@@ -301,7 +303,7 @@ impl Index for StandardMap {
     }
 }
 
-/// Crossbeam's skip list.
+/// Skip list of crossbeam.
 #[derive(Default)]
 struct CrossbeamMap(SkipMap<u64, u64>);
 

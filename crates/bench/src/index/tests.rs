@@ -1,4 +1,4 @@
-//! Small runs of everything.
+//! Tests of small runs.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn every_index_answers_on_several_threads_on_a_model_the_same_at_each_run() {
     assert!(results.is_virtual);
 }
 
-/// Nodes that are twice as large are about half as many.
+/// Checks that nodes of twice the size are about half as many.
 #[test]
 fn nodes_have_the_bytes_that_were_asked_for() {
     let indexes = [

@@ -1,4 +1,4 @@
-//! Workloads: what a thread does to an index, and what it must be answered.
+//! Workloads: operations of a thread on an index, and the results that they must have.
 
 use std::fmt;
 use std::ops::{Bound, Range};
@@ -14,32 +14,32 @@ use super::subjects::failed;
 use crate::error::BenchError;
 use crate::popularity::{KeyChooser, Popularity};
 
-/// Records that a scan shows.
+/// Records that a scan visits.
 const SCAN_LEN: u64 = 100;
 
-/// What is done.
+/// Workload on an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Workload {
-    /// Adds new keys.
+    /// Inserts new keys.
     Insert,
-    /// Looks for keys that are there.
+    /// Looks for keys that exist.
     Read,
-    /// Looks for keys that are not.
+    /// Looks for keys that do not exist.
     Absent,
-    /// Changes values of keys that are there.
+    /// Changes values of keys that exist.
     Update,
-    /// Shows a hundred records from a random key on.
+    /// Visits a hundred records from a random key on.
     Scan,
-    /// Removes the oldest keys, in the order in which they came.
+    /// Removes the oldest keys, in the order of their insertion.
     Delete,
-    /// Three adds, one removal, one look (003's W1).
+    /// Mix of three inserts, one removal and one look-up (W1 of 003).
     W1,
-    /// One add, one removal, three looks (003's W2).
+    /// Mix of one insert, one removal and three look-ups (W2 of 003).
     W2,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Workload; 8] = [
         Workload::Insert,
         Workload::Read,
@@ -51,7 +51,7 @@ impl Workload {
         Workload::W2,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -88,33 +88,34 @@ impl FromStr for Workload {
     }
 }
 
-/// A thread's part of the keys: every `of`-th of them. Others do not change what is in it. It lies
-/// on lines of its own, which processors fetch by pairs: else threads wait for each other's draws.
+/// Worker of one thread with its part of the keys: every `of`-th key, which no other worker
+/// changes. It occupies cache lines of its own, since threads would otherwise wait for each other's
+/// draws; processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Worker {
     keys: Keys,
-    /// Which of the threads, and how many there are.
+    /// Number of this worker, and below it the number of workers.
     part: u64,
     of: u64,
-    /// The numbers within the part that are in the index.
+    /// Numbers within the part whose keys are in the index.
     window: Range<u64>,
-    /// How many it has done, so that each has a new value.
+    /// Number of updates so far, which gives each a new value.
     updates: u64,
     rng: Rng,
     chooser: KeyChooser,
 }
 
 impl Worker {
-    /// The worker of part `part` of `of`, when the index is empty.
+    /// Creates the worker of part `part` of `of` for an empty index.
     pub(crate) fn new(seed: u64, (part, of): (u64, u64)) -> Worker {
         let rng = Rng::with_seed(seed ^ part.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let chooser = KeyChooser::new(Popularity::Uniform, 1);
         Worker { keys: Keys::new(seed), part, of, window: 0..0, updates: 0, rng, chooser }
     }
 
-    /// A worker, one of several, that reads and updates any of the first `keys` keys of `seed`, and
-    /// neither adds nor removes any.
+    /// Creates one of several workers that read and update any of the first `keys` keys of `seed`.
+    /// It neither inserts nor removes keys.
     pub(crate) fn over(seed: u64, keys: u64, number: u64) -> Worker {
         let rng = Rng::with_seed(seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut worker = Worker { rng, ..Worker::new(seed, (0, 1)) };
@@ -123,17 +124,17 @@ impl Worker {
         worker
     }
 
-    /// From now on keys that are in the index are chosen so.
+    /// Sets the popularity by which existing keys are chosen.
     pub(crate) fn choose(&mut self, popularity: Popularity) {
         self.chooser = KeyChooser::new(popularity, self.window.end - self.window.start);
     }
 
-    /// Whether any of its keys is in the index.
+    /// Returns true if any of the worker's keys is in the index.
     pub(crate) fn has_keys(&self) -> bool {
         !self.window.is_empty()
     }
 
-    /// This thread's share of so many operations.
+    /// Returns this worker's share of `operations` operations.
     pub(crate) fn share(&self, operations: u64) -> u64 {
         (operations + self.of - 1 - self.part) / self.of
     }
@@ -142,7 +143,7 @@ impl Worker {
         within * self.of + self.part
     }
 
-    /// Does one operation.
+    /// Performs one operation.
     #[inline]
     pub(crate) fn step(
         &mut self,
@@ -179,7 +180,7 @@ impl Worker {
     fn chosen(&mut self) -> u64 {
         let count = self.window.end - self.window.start;
         let drawn = self.chooser.next(&mut self.rng);
-        // Keys have come and gone since the law was made.
+        // The number of keys may have changed since the chooser was created.
         self.number(self.window.start + if drawn < count { drawn } else { drawn % count.max(1) })
     }
 

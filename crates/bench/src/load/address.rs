@@ -1,4 +1,4 @@
-//! Where a server listens: `HOST:PORT` or `unix:PATH`.
+//! Address of a server: `HOST:PORT` or `unix:PATH`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -13,12 +13,12 @@ use mio::{Interest, Registry, Token};
 
 use crate::process;
 
-/// A server's address.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP socket.
+    /// TCP socket.
     Tcp(SocketAddr),
-    /// A UNIX stream socket.
+    /// UNIX stream socket.
     Unix(PathBuf),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The process of this machine that listens there, if it can be seen.
+    /// Returns the process of this machine that listens at the address, if it is visible.
     #[must_use]
     pub fn listener(&self) -> Option<u32> {
         match self {
@@ -55,7 +55,7 @@ impl Address {
         }
     }
 
-    /// Connects for blocking use; a read that takes longer than `patience` fails.
+    /// Connects for blocking use. A read that takes longer than `patience` fails.
     pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<BlockingStream> {
         match self {
             Address::Tcp(address) => {
@@ -72,7 +72,7 @@ impl Address {
         }
     }
 
-    /// Connects, waiting until the server has taken the connection.
+    /// Connects and waits until the server has accepted the connection.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
             Address::Tcp(address) => {
@@ -90,13 +90,13 @@ impl Address {
     }
 }
 
-/// A connection that blocks until its time limit.
+/// Connection that blocks, up to its time limit.
 pub(crate) trait Duplex: Read + Write + Send {}
 impl<T: Read + Write + Send> Duplex for T {}
-/// A connection of either kind that blocks.
+/// Blocking connection of either kind.
 pub(crate) type BlockingStream = Box<dyn Duplex>;
 
-/// A connection that never blocks.
+/// Connection that never blocks.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),

@@ -1,5 +1,5 @@
-//! Two servers under the same load, in interleaved pairs: what is left when a noisy machine's
-//! disturbances cancel.
+//! Comparison of two servers under the same load, in interleaved pairs: the disturbances of a noisy
+//! machine cancel.
 
 use entresol_base::SystemClock;
 use fastrand::Rng;
@@ -10,61 +10,62 @@ use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::statistics::{PairedRatio, Spread, paired_ratio};
 
-/// A second server and how often to measure both.
+/// Options of a comparison.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
-    /// The load; its server is the first.
+    /// Load, with the first server as its target.
     pub load: LoadOptions,
-    /// The second server. The first once more is a check of the method (A/A).
+    /// Second server. If it is the first one again, the comparison tests the method (A/A).
     pub against: Address,
-    /// The second server's process, if it is not to be found by its address.
+    /// Process of the second server, if it cannot be found by its address.
     pub against_pid: Option<u32>,
-    /// How many pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
 /// One side of a comparison over all pairs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
-    /// The server.
+    /// Server of this side.
     pub server: String,
-    /// Requests answered a second.
+    /// Requests answered per second.
     pub throughput_ops_s: Spread,
     /// Processor time of the server for each request.
     pub server_cpu_us_per_request: Option<Spread>,
-    /// Median response time.
+    /// Median response time of each run.
     pub p50_us: Spread,
-    /// 99th percentile of each run.
+    /// 99th percentile of the response times of each run.
     pub p99_us: Spread,
-    /// Share of gets that found a value, lowest run.
+    /// Share of gets that found a value, in the lowest run.
     pub hit_ratio_min: f64,
     /// Processor time of the generator for each request.
     pub client_cpu_us_per_request: Spread,
-    /// The run whose throughput is nearest the median, in full.
+    /// Complete result of the run whose throughput is nearest to the median.
     pub typical: LoadResult,
 }
 
-/// Two servers under the same load. Ratios are the first to the second.
+/// Comparison of two servers under the same load. Ratios are the first server to the second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The first server.
+    /// Results of the first server.
     pub first: Side,
-    /// The second server.
+    /// Results of the second server.
     pub second: Side,
-    /// Processor time per request.
+    /// Ratio of processor time per request.
     pub cpu_ratio: Option<PairedRatio>,
-    /// Throughput.
+    /// Ratio of throughput.
     pub throughput_ratio: Option<PairedRatio>,
-    /// 99th percentile of response time; of equal offered load in an open loop only.
+    /// Ratio of the 99th percentiles of response time; only in an open loop, where the offered
+    /// loads are equal.
     pub p99_ratio: Option<PairedRatio>,
-    /// Pairs whose response times are put aside, since a generator was too late (open loop).
+    /// Pairs whose response times are excluded because a generator was too late (open loop).
     pub pairs_void: usize,
 }
 
 /// Measures both servers `pairs` times, in random order within each pair.
 ///
 /// # Errors
-/// As [`super::run_load`], for either server.
+/// Fails like [`super::run_load`], for either server.
 pub fn compare(options: &CompareOptions, progress: &Progress) -> Result<Comparison, BenchError> {
     let first = &options.load;
     first.check()?;
@@ -96,7 +97,7 @@ pub fn compare(options: &CompareOptions, progress: &Progress) -> Result<Comparis
         } else {
             run(&second).and_then(|b| Ok((run(first)?, b)))
         };
-        // A pair that is broken off compares nothing.
+        // An interrupted pair compares nothing.
         match pair {
             _ if progress.is_stopped() => break,
             pair => runs.push(pair?),
@@ -108,8 +109,8 @@ pub fn compare(options: &CompareOptions, progress: &Progress) -> Result<Comparis
     Ok(evaluate(&runs, first.seed))
 }
 
-/// Forms the ratios. Response times of pairs with a late generator are put aside; what a request
-/// cost the server is not touched by that.
+/// Computes the ratios. Response times of pairs with a late generator are excluded; the processor
+/// time of the server for each request is not affected.
 fn evaluate(runs: &[(LoadResult, LoadResult)], seed: u64) -> Comparison {
     let in_time = |(a, b): &&(LoadResult, LoadResult)| {
         a.r#loop == "open" && !a.generator_too_late && !b.generator_too_late

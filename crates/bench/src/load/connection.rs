@@ -1,4 +1,5 @@
-//! One connection: requests go out in one write, replies come back in the order of the requests.
+//! Connection to a server: requests go out in one write, replies come back in the order of the
+//! requests.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,26 +11,26 @@ use super::address::Stream;
 use super::wire::{Outcome, Parsed, parse_reply};
 
 const INPUT_BYTES_MIN: usize = 64 << 10;
-/// A reply that announces more is taken for a broken stream.
+/// Largest announced value; a reply beyond it is taken for a broken stream.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// A request on its way.
+/// Request in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InFlight {
-    /// When it was due; its response time counts from here.
+    /// Due time, from which the response time counts.
     pub(crate) due: Nanos,
-    /// The number of its key.
+    /// Number of the key.
     pub(crate) number: u64,
-    /// Whether it is a get; else a set.
+    /// True for a get, false for a set.
     pub(crate) is_get: bool,
 }
 
-/// Why a connection is of no more use.
+/// Reason why a connection is unusable.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The system said so, or the server hung up.
+    /// The operating system reported an error, or the server closed the connection.
     Io(io::Error),
-    /// The server sent something that is no reply.
+    /// The server sent bytes that are no reply.
     Reply(String),
 }
 
@@ -39,18 +40,18 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// A connection with its buffers.
+/// Connection with its buffers.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    /// Encoded requests that have not been sent.
+    /// Encoded requests that are not sent completely.
     pub(crate) out: Vec<u8>,
     sent: usize,
-    /// Requests whose replies are awaited, oldest first.
+    /// Requests that await a reply, oldest first.
     pub(crate) in_flight: VecDeque<InFlight>,
     /// Due times of requests that wait for room in the pipeline (open loop).
     pub(crate) waiting: VecDeque<Nanos>,
-    /// It has nothing more to ask in this phase (closed loop).
+    /// True if the connection has no more requests in this phase (closed loop).
     pub(crate) resting: bool,
     input: Vec<u8>,
     parsed: usize,
@@ -74,12 +75,13 @@ impl Connection {
         }
     }
 
-    /// Whether nothing is on its way and nothing waits.
+    /// Returns true if no request is in flight and none waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
-    /// Sends what is encoded, as far as the socket takes it; the rest goes when it is writable.
+    /// Sends encoded requests as far as the socket accepts them. The rest follows once it is
+    /// writable.
     pub(crate) fn flush(&mut self) -> Result<(), Broken> {
         while self.sent < self.out.len() {
             match self.stream.write(&self.out[self.sent..]) {
@@ -95,7 +97,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come and hands every whole reply with its request to `take`.
+    /// Reads available bytes and passes every complete reply with its request to `take`.
     pub(crate) fn receive<E: From<Broken>>(
         &mut self,
         mut take: impl FnMut(InFlight, Outcome<'_>) -> Result<(), E>,
@@ -112,7 +114,8 @@ impl Connection {
             self.filled += read;
             self.take_replies(&mut take)?;
             self.make_room();
-            // A read that leaves room has emptied the socket: no second call to learn that.
+            // A read that leaves room has emptied the socket; a second call would only confirm
+            // that.
             if read < room {
                 return Ok(());
             }
@@ -144,7 +147,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves an incomplete reply to the front, and grows the buffer if it fills all of it.
+    /// Moves an incomplete reply to the front and enlarges the buffer if the reply fills most of
+    /// it.
     fn make_room(&mut self) {
         if self.parsed == self.filled {
             self.parsed = 0;

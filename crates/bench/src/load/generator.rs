@@ -1,5 +1,5 @@
-//! One thread of load: closed loop (the next batch after the replies) or open loop (requests are
-//! due at times drawn in advance, and late ones stay late).
+//! Generator of load for one thread. In a closed loop, a batch follows the replies to the previous
+//! one. In an open loop, requests are due at times drawn in advance, and late ones stay late.
 
 use std::io;
 use std::time::Duration;
@@ -19,15 +19,16 @@ use crate::process::thread_cpu_ns;
 use crate::trace::Operation;
 use crate::values::{KeyMaker, ValueMaker};
 
-/// A server that sends nothing for so long while requests are on their way has failed.
+/// Time without a reply, while requests are in flight, after which a server has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Requests that may be due and unsent in one generator; more mean that the rate is hopeless.
+/// Largest number of requests in one generator that are due and not sent; beyond it, the rate is
+/// too high for the server.
 const WAITING_MAX: usize = 4 << 20;
 const POLL_MAX: Duration = Duration::from_millis(100);
-/// Below this gap the generator polls without sleeping: the system's timers are coarser.
+/// Gap below which the generator polls without sleeping, since the system's timers are coarser.
 const SPIN_BELOW: Duration = Duration::from_millis(2);
 
-/// What one phase of one generator saw.
+/// Counts and times of one phase of one generator.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub(crate) gets: u64,
@@ -36,7 +37,7 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
     pub(crate) get_times: Histogram,
     pub(crate) set_times: Histogram,
-    /// How long after its due time the generator itself noticed each request (open loop).
+    /// Delays from the due time of each request until the generator noticed it (open loop).
     pub(crate) generator_late: Histogram,
     pub(crate) ended: Nanos,
     pub(crate) client_cpu_ns: u64,
@@ -74,7 +75,7 @@ impl Tally {
     }
 }
 
-/// Draws requests and encodes them; checks what comes back.
+/// Draws and encodes requests, and checks the values in replies.
 #[derive(Debug)]
 struct Source<'a> {
     options: &'a LoadOptions,
@@ -143,7 +144,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// One thread's connections and what it does with them.
+/// Connections of one thread, with their requests.
 pub(crate) struct Generator<'a> {
     options: &'a LoadOptions,
     clock: &'a SystemClock,
@@ -152,11 +153,11 @@ pub(crate) struct Generator<'a> {
     connections: Vec<Connection>,
     source: Source<'a>,
     tally: Tally,
-    /// No request is begun once an end is due.
+    /// Signal after which no request is begun.
     stop: &'a Stop,
 }
 
-/// What a broken connection or a wrong value ends a phase with.
+/// Failure that ends a phase.
 enum Failure {
     Broken(Broken),
     Wrong(BenchError),
@@ -169,7 +170,7 @@ impl From<Broken> for Failure {
 }
 
 impl<'a> Generator<'a> {
-    /// Connects `connections` connections.
+    /// Opens `connections` connections.
     pub(crate) fn connect(
         options: &'a LoadOptions,
         clock: &'a SystemClock,
@@ -197,7 +198,7 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// Sets the keys of `numbers`, once each, as fast as the server takes them.
+    /// Sets the keys of `numbers` once each, as fast as the server accepts them.
     pub(crate) fn preload(&mut self, numbers: std::ops::Range<u64>) -> Result<Tally, BenchError> {
         let (mut numbers, stop) = (numbers, self.stop);
         self.batches(move |source, connection, now, depth| {
@@ -222,8 +223,8 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// Every connection sends what `fill` puts into it, waits for all replies, and asks again;
-    /// a connection that gets nothing rests.
+    /// Runs batches on all connections: each sends the requests that `fill` adds, waits for all
+    /// replies, and calls `fill` again. A connection without new requests rests.
     fn batches(
         &mut self,
         mut fill: impl FnMut(&mut Source<'a>, &mut Connection, Nanos, usize),
@@ -264,7 +265,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Sends requests as they fall due until `until`, then waits for the last replies. Requests
-    /// that find the pipeline full wait, and the wait counts.
+    /// wait while the pipeline is full, and this time counts.
     pub(crate) fn open_loop(
         &mut self,
         mut until: Nanos,
@@ -311,7 +312,7 @@ impl<'a> Generator<'a> {
         Ok(self.close_tally(now, cpu_before))
     }
 
-    /// Encodes and sends what waits, up to the pipeline's depth; returns how many went.
+    /// Encodes and sends waiting requests up to the pipeline's depth, and returns their number.
     fn send_waiting(&mut self, at: usize) -> Result<usize, BenchError> {
         let connection = &mut self.connections[at];
         let room = self.options.depth.saturating_sub(connection.in_flight.len());
@@ -382,7 +383,7 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// How long to wait for events before the next request is due: not at all when it is near.
+/// Returns the time to wait for events before the next request is due, zero if it is near.
 fn pause(now: Nanos, until: Nanos, due: Nanos) -> Duration {
     if now >= until || due > until {
         return Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Load on a server over its socket: how much it carries, how fast it answers, what it costs.
+//! Load on a server over its socket: throughput, response time and processor time.
 
 mod address;
 mod compare;
@@ -29,57 +29,59 @@ pub(crate) use report::latency_row;
 pub use result::{CurvePoint, LatencySummary, LoadResult};
 pub use wire::Dialect;
 
-/// Connections, threads and depth are bounded, so that a slip of the finger stays harmless.
+/// Largest number of connections. It is bounded, like threads and depth, to keep a typing error
+/// harmless.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// The deepest pipeline.
+/// Largest depth of a pipeline.
 pub const DEPTH_MAX: usize = 1_024;
 const PRELOAD_DEPTH: usize = 64;
 const PROGRESS_STEP: Duration = Duration::from_millis(100);
 
-/// A load on one server.
+/// Options of a load on one server.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// Whom to ask.
+    /// Address of the server.
     pub address: Address,
-    /// In which dialect.
+    /// Dialect of the protocol.
     pub dialect: Dialect,
-    /// How many keys there are.
+    /// Number of keys.
     pub keys: u64,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Seconds that a stored value lives; 0 is for ever.
+    /// Time to live of a stored value in seconds; 0 means no expiry.
     pub ttl_s: u32,
-    /// Which share of requests are gets; the rest are sets.
+    /// Share of gets among the requests; the remaining ones are sets.
     pub get_share: f64,
-    /// Which keys are popular.
+    /// Popularity of keys.
     pub popularity: Popularity,
-    /// Connections in all.
+    /// Number of connections.
     pub connections: usize,
-    /// Requests on their way per connection. In a closed loop they are sent in one write and the
-    /// next go out when all replies are there; in an open loop it is an upper bound.
+    /// Requests in flight per connection. A closed loop sends them in one write, and the next ones
+    /// after all replies; for an open loop, this is an upper bound.
     pub depth: usize,
     /// Threads of the generator.
     pub threads: usize,
-    /// How long the measured phase lasts.
+    /// Length of the measured phase.
     pub duration: Duration,
-    /// How long the load runs before it.
+    /// Length of the warm-up.
     pub warm_up: Duration,
-    /// Requests a second (open loop); none is a closed loop.
+    /// Requests per second in an open loop; `None` is a closed loop.
     pub rate_ops_s: Option<f64>,
-    /// Check every value that comes back.
+    /// Checks every value that is read.
     pub verify: bool,
-    /// Store every key once before.
+    /// Stores every key once before the load.
     pub preload: bool,
-    /// The server's process, to learn what it costs; found by itself if it is on this machine.
+    /// Process of the server, whose processor time is measured; found automatically on this
+    /// machine.
     pub server_pid: Option<u32>,
     /// Seed of keys, operations and arrivals.
     pub seed: u64,
 }
 
 impl LoadOptions {
-    /// A load with the usual figures: a million keys of 16 bytes, values of 100, nine gets to a
+    /// Creates the default load: a million keys of 16 bytes, values of 100 bytes, nine gets to a
     /// set, 16 connections.
     #[must_use]
     pub fn new(address: Address) -> LoadOptions {
@@ -141,16 +143,16 @@ impl LoadOptions {
         Err(BenchError::Usage(problem))
     }
 
-    /// How many connections thread number `thread` has.
+    /// Returns the number of connections of thread `thread`.
     fn connections_of(&self, thread: usize) -> usize {
         self.connections / self.threads + usize::from(thread < self.connections % self.threads)
     }
 }
 
-/// Preloads if that is wanted, warms up, measures.
+/// Preloads if requested, warms up, and measures.
 ///
 /// # Errors
-/// When the options do not fit together, the server cannot be reached or fails, or a value is
+/// Fails if the options do not fit together, the server cannot be reached or fails, or a value is
 /// wrong.
 pub fn run_load(options: &LoadOptions, progress: &Progress) -> Result<LoadResult, BenchError> {
     options.check()?;
@@ -180,8 +182,8 @@ fn preload(options: &LoadOptions, clock: &SystemClock, stop: &Stop) -> Result<()
     Ok(())
 }
 
-/// Warm-up and measured phase on fresh connections. Each phase ends when its last reply is there,
-/// so that the server's processor time between the two instants belongs to these requests.
+/// Runs warm-up and measured phase on new connections. Each phase ends with its last reply; the
+/// server's processor time between these two instants then belongs to the measured requests.
 fn measure(
     options: &LoadOptions,
     clock: &SystemClock,
@@ -200,9 +202,9 @@ fn measure(
         barrier.wait(); // warm
         let cpu_before = server_pid.map(process::process_cpu_ns).transpose();
         let began = clock.now();
-        barrier.wait(); // off
+        barrier.wait(); // begin
         show_progress(options, clock, progress, began);
-        barrier.wait(); // every reply is there
+        barrier.wait(); // every reply has arrived
         let cpu_after = server_pid.map(process::process_cpu_ns).transpose();
         let mut tally = Tally::default();
         let mut failure = None;
@@ -227,8 +229,8 @@ fn measure(
     })
 }
 
-/// One generator's life. A thread that fails still comes to every barrier, or the others would
-/// wait for ever.
+/// Runs one generator. A thread that fails still reaches every barrier; otherwise the other threads
+/// would wait forever.
 fn run_thread(
     options: &LoadOptions,
     (clock, stop): (&SystemClock, &Stop),

@@ -1,4 +1,4 @@
-//! A load's results as tables and as a page.
+//! Results of a load as tables and as a page.
 
 use super::compare::{Comparison, Side};
 use super::result::{LatencySummary, LoadResult};
@@ -12,7 +12,7 @@ fn optional(value: Option<f64>) -> String {
 }
 
 impl LoadResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let title = format!("{} loop on {}", self.r#loop, self.server);
@@ -49,7 +49,7 @@ impl LoadResult {
         table
     }
 
-    /// A page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: load on a server");
@@ -62,7 +62,7 @@ impl LoadResult {
     }
 }
 
-/// What a table of response times says about one kind of request.
+/// Returns the row of one kind of request in a table of response times.
 pub(crate) fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
     vec![
         what.to_owned(),
@@ -78,7 +78,7 @@ pub(crate) fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
 }
 
 impl Comparison {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let (first, second) = (&self.first, &self.second);
@@ -123,7 +123,7 @@ impl Comparison {
         table
     }
 
-    /// A page with drawings.
+    /// Renders the comparison as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: two servers");

@@ -1,4 +1,4 @@
-//! What a load measured, as it is printed with `--json`.
+//! Results of a load, as `--json` prints them.
 
 use entresol_base::Nanos;
 use entresol_base::histogram::Histogram;
@@ -8,53 +8,54 @@ use super::LoadOptions;
 use super::generator::Tally;
 use crate::report::svg::Line;
 
-/// A point of a latency curve.
+/// Point of a latency curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// This share of requests, in percent ...
+    /// Share of requests in per cent.
     pub percent: f64,
-    /// ... was no slower than this.
+    /// Response time that this share does not exceed.
     pub us: f64,
 }
 
 /// Percentiles of a latency curve.
 const CURVE_PERCENTS: [f64; 14] =
     [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999];
-/// Below a share of 1 in `n` the slowest request stands for a percentile; that is no measurement.
+/// Least number of requests beyond a percentile. With fewer, the slowest request would stand for
+/// it, which is no measurement.
 const REQUESTS_BEHIND_MIN: f64 = 10.0;
 
-/// Response times, never averaged over percentiles.
+/// Summary of response times. Percentiles are never averaged.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LatencySummary {
-    /// How many were recorded.
+    /// Number of response times.
     pub count: u64,
-    /// The mean.
+    /// Mean response time.
     pub mean_us: f64,
-    /// Half are no slower.
+    /// 50th percentile.
     pub p50_us: f64,
-    /// Nine in ten are no slower.
+    /// 90th percentile.
     pub p90_us: f64,
-    /// 99 in a hundred are no slower.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// 999 in a thousand are no slower; absent if fewer than ten requests lie behind it.
+    /// 99.9th percentile; absent if fewer than ten requests lie beyond it.
     pub p99_9_us: Option<f64>,
-    /// 9,999 in ten thousand are no slower; absent if fewer than ten requests lie behind it.
+    /// 99.99th percentile; absent if fewer than ten requests lie beyond it.
     pub p99_99_us: Option<f64>,
-    /// The slowest.
+    /// Slowest response time.
     pub max_us: f64,
-    /// The distribution, as far as the requests suffice.
+    /// Distribution, as far as the number of requests suffices.
     pub curve: Vec<CurvePoint>,
 }
 
 impl LatencySummary {
-    /// The distribution as a line to draw.
+    /// Returns the distribution as a line to draw.
     #[must_use]
     pub fn line(&self, label: &str) -> Line {
         let points = self.curve.iter().map(|point| (point.percent, point.us)).collect();
         Line { label: label.to_owned(), points }
     }
 
-    /// Sums up a histogram.
+    /// Summarizes a histogram.
     #[must_use]
     pub fn of(histogram: &Histogram) -> LatencySummary {
         let count = histogram.count();
@@ -79,41 +80,41 @@ impl LatencySummary {
     }
 }
 
-/// What a load measured.
+/// Results of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadResult {
-    /// The server.
+    /// Address of the server.
     pub server: String,
-    /// `closed` or `open`.
+    /// Kind of loop: `closed` or `open`.
     pub r#loop: &'static str,
     /// Requests answered in the measured phase.
     pub requests: u64,
-    /// Of them gets.
+    /// Number of gets.
     pub gets: u64,
     /// Gets that found a value.
     pub hits: u64,
     /// Share of gets that found a value.
     pub hit_ratio: f64,
-    /// Sets.
+    /// Number of sets.
     pub sets: u64,
     /// Sets that the server refused.
     pub sets_refused: u64,
-    /// From the first request to the last reply.
+    /// Seconds from the first request to the last reply.
     pub duration_s: f64,
-    /// Requests answered a second.
+    /// Requests answered per second.
     pub throughput_ops_s: f64,
-    /// Requests due a second (open loop).
+    /// Requests due per second (open loop).
     pub offered_ops_s: Option<f64>,
-    /// Response times of all requests, in an open loop from when each was due.
+    /// Response times of all requests; in an open loop, they count from the due time.
     pub latency: LatencySummary,
     /// Response times of gets.
     pub get_latency: LatencySummary,
     /// Response times of sets.
     pub set_latency: LatencySummary,
-    /// Open loop: how late the generator itself was, 99th percentile.
+    /// 99th percentile of the generator's own delay (open loop).
     pub generator_late_p99_us: Option<f64>,
-    /// Open loop: the generator was late by more than the median response for over 1% of requests,
-    /// so the response times say more about it than about the server.
+    /// True if the generator was late by more than the median response time for over 1% of the
+    /// requests (open loop). The response times then describe the generator rather than the server.
     pub generator_too_late: bool,
     /// Processor time of the server, user and system, for each request.
     pub server_cpu_us_per_request: Option<f64>,

@@ -1,4 +1,4 @@
-//! The generator against a server of a few lines, whose faults are known.
+//! Tests of the generator with a small server whose faults are known.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use super::*;
 
-/// What the server does wrong.
+/// Fault of the server.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// It sleeps for the duration at its thousandth request.
+    /// Sleeps for the duration at the thousandth request.
     StallOnce(Duration),
-    /// Its thousandth value has a byte changed.
+    /// Changes a byte of the thousandth value.
     DamageOne,
-    /// It hangs up at its thousandth request.
+    /// Closes the connection at the thousandth request.
     HangUp,
-    /// It answers its thousandth request with `ERROR`.
+    /// Answers the thousandth request with `ERROR`.
     Nonsense,
 }
 
@@ -29,7 +29,7 @@ struct Server {
     fault: Fault,
 }
 
-/// Serves get, set, mg and ms; returns where.
+/// Serves get, set, mg and ms, and returns the address.
 fn serve(fault: Fault) -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
@@ -45,7 +45,7 @@ fn serve(fault: Fault) -> Address {
 }
 
 impl Server {
-    /// Answers one connection until it ends.
+    /// Serves one connection until it ends.
     fn answer(&self, stream: TcpStream) -> Option<()> {
         stream.set_nodelay(true).ok()?;
         let mut out = stream.try_clone().ok()?;
@@ -127,7 +127,7 @@ fn both_dialects_pipelined_over_several_threads() {
         let share = result.gets as f64 / result.requests as f64;
         assert!((share - 0.9).abs() < 0.03, "{share}");
         assert_eq!(result.sets_refused, 0);
-        // The kernel counts in steps of 10 ms, so a short run may come to nothing.
+        // The kernel counts in steps of 10 ms; a short run may show 0.
         assert!(result.server_cpu_us_per_request.is_some_and(|us| us >= 0.0));
         assert_eq!(result.latency.count, result.requests);
     }
@@ -139,12 +139,12 @@ fn a_stall_is_seen_by_the_open_loop_and_hidden_by_the_closed_one() {
     let open = LoadOptions { rate_ops_s: Some(4_000.0), connections: 1, ..options(stall) };
     let result = run(&LoadOptions { depth: 64, duration: Duration::from_millis(1000), ..open });
     let result = result.unwrap();
-    // 200 ms of 1 s: a fifth of all requests fell due during the stall and waited up to 200 ms.
+    // A stall of 200 ms in 1 s: a fifth of all requests fell due during it and waited up to 200 ms.
     assert!(result.latency.p90_us > 50_000.0, "{:?}", result.latency);
     assert!((result.requests as f64 / 4000.0 - 1.0).abs() < 0.1, "{}", result.requests);
     let closed = LoadOptions { connections: 1, ..options(stall) };
     let result = run(&LoadOptions { duration: Duration::from_millis(1000), ..closed }).unwrap();
-    // The one request that stood in the stall is alone among thousands.
+    // The one request in the stall is alone among thousands.
     assert!(result.latency.max_us > 190_000.0, "{:?}", result.latency);
     assert!(result.latency.p99_us < 50_000.0, "{:?}", result.latency);
 }
@@ -181,7 +181,7 @@ fn a_server_against_itself_is_no_different() {
     let load = LoadOptions { duration: Duration::from_millis(100), ..options(Fault::None) };
     let against = load.address.clone();
     let options = CompareOptions { load, against, against_pid: None, pairs: 6 };
-    // Chance differs from time to time, above all on a busy machine; a difference would stay.
+    // Chance varies from run to run, especially on a busy machine; a real difference would persist.
     let is_none = (0..20).any(|_| {
         let compared = compare(&options, &Progress::hidden()).unwrap();
         let ratio = compared.throughput_ratio.unwrap();

@@ -1,4 +1,4 @@
-//! Requests as bytes and replies as outcomes, in the text dialect or in the meta dialect.
+//! Encoding of requests and decoding of replies, in the text dialect or in the meta dialect.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,13 @@ use entresol_protocol::{Arithmetic, Delete, Exptime, Limits, Request, Store, Sto
 
 use crate::trace::Operation;
 
-/// Which of memcached's two dialects is spoken.
+/// Dialect of memcached's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
-    /// `get`, `set` ...
+    /// Text dialect: `get`, `set` ...
     #[default]
     Text,
-    /// `mg`, `ms` ...
+    /// Meta dialect: `mg`, `ms` ...
     Meta,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Dialect {
 }
 
 impl Dialect {
-    /// Appends a request that carries no value: a get, a delete or a count by one.
+    /// Appends a request without a value: a get, a delete, or an increment or decrement by one.
     #[inline]
     pub(crate) fn append_request(self, operation: Operation, key: &[u8], out: &mut Vec<u8>) {
         let down = operation == Operation::Decrement;
@@ -97,7 +97,7 @@ impl Dialect {
     }
 }
 
-/// A store of any kind.
+/// Store of any kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoreRequest<'a> {
     pub(crate) operation: Operation,
@@ -106,38 +106,38 @@ pub(crate) struct StoreRequest<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// What a reply says.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome<'a> {
-    /// The value was there; the text dialect repeats whose it is.
+    /// The value exists; the text dialect repeats its key.
     Value {
-        /// The key as the server repeated it.
+        /// Key as the server repeated it.
         key: Option<&'a [u8]>,
-        /// The value.
+        /// Bytes of the value.
         data: &'a [u8],
     },
-    /// Nothing was there.
+    /// The key does not exist.
     Absent,
-    /// It was done.
+    /// The request was performed.
     Done,
-    /// The condition did not hold, so it was not done.
+    /// The condition did not hold, and nothing was changed.
     Unchanged,
-    /// The server or the request's content did not allow it.
+    /// The server refused the request, or its content was not allowed.
     Refused,
 }
 
-/// One step of reading replies.
+/// Result of parsing a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed<'a> {
     /// More bytes are needed.
     Incomplete,
-    /// A whole reply, and how many bytes it took.
+    /// Complete reply, with its length in bytes.
     Reply(Outcome<'a>, usize),
-    /// No such request is answered like this.
+    /// The bytes are no reply to such a request.
     Unexpected,
 }
 
-/// Reads the reply at the beginning of `input` to a request of one key, in either dialect.
+/// Parses the reply at the beginning of `input` to a request of one key, in either dialect.
 #[inline]
 pub(crate) fn parse_reply<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     let (reply, consumed) = match client::reply(input, limits) {

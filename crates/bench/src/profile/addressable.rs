@@ -1,4 +1,4 @@
-//! A profile of byte-addressable media: from their names to figures, costs and advice.
+//! Profile of byte-addressable media: from their names to figures, costs and advice.
 
 use std::time::Duration;
 
@@ -19,15 +19,16 @@ use super::{Fact, MediumProfile, ProfileOptions, advice, sample_time, thread_cou
 use crate::error::BenchError;
 use crate::progress::Progress;
 
-/// What is read from, unless told otherwise or the caches ask for more.
+/// Default size of the area that is read, unless the caches require a larger one.
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
 const SIZE_FULL: ByteSize = ByteSize::gib(4);
-/// What is read from is at least so many times the largest cache: of random reads, at most a
-/// quarter then finds it.
+/// Least size of that area in multiples of the largest cache: at most a quarter of random reads
+/// then hits a cache.
 const CACHES_MIN: u64 = 4;
-/// Taken for the largest cache where its size cannot be read.
+/// Size assumed for the largest cache if it cannot be read.
 const CACHE_ASSUMED: ByteSize = ByteSize::mib(128);
-/// Costs are wrong if more of their samples stayed disturbed: medians no longer leave them out.
+/// Largest share of disturbed cost samples: beyond it, medians no longer exclude them and costs are
+/// wrong.
 const DISTURBED_MAX: f64 = 0.5;
 
 pub(super) fn profile(
@@ -43,7 +44,7 @@ pub(super) fn profile(
         media.iter().map(|medium| Ground::prepare(medium, options)).collect::<Result<_, _>>()?;
     let models: Vec<ModelName> = grounds.iter().filter_map(Ground::model).collect();
     let modelled = models.len() == grounds.len();
-    // A model answers the same in every round.
+    // A model gives the same results in every round.
     let rounds = if modelled { 1 } else { ROUNDS };
     let scope = scope(options, modelled.then_some(&models))?;
     let time = sample_time(options.full);
@@ -91,7 +92,7 @@ pub(super) fn profile(
         .collect()
 }
 
-/// How much is measured: of models alone with as many threads as keep them busy.
+/// Returns the scope of the measurement; models alone use as many threads as keep them busy.
 fn scope(options: &ProfileOptions, models: Option<&Vec<ModelName>>) -> Result<Scope, BenchError> {
     let most = match (options.threads, models) {
         (Some(threads), _) => threads,
@@ -105,7 +106,7 @@ fn scope(options: &ProfileOptions, models: Option<&Vec<ModelName>>) -> Result<Sc
     Ok(Scope { full: options.full, threads: thread_counts(most), methods })
 }
 
-/// The cost table that a profile of a memory model makes.
+/// Returns the cost table that a profile of a memory model makes.
 pub(crate) fn model_costs(name: ModelName) -> Result<CostTable, BenchError> {
     let threads = saturating(&[name])?;
     let methods = vec![StoreMethod::Streaming];
@@ -124,14 +125,14 @@ pub(crate) fn model_costs(name: ModelName) -> Result<CostTable, BenchError> {
     costs::table(figure, origin).map_err(|error| BenchError::Usage(error.to_string()))
 }
 
-/// The least of which reading shows the medium: a power of two, since the arena takes what is read
-/// from down to one.
+/// Returns the least size at which reads show the medium. It is a power of two, since the arena
+/// rounds the area that is read down to one.
 fn least_size(cache: Option<ByteSize>) -> ByteSize {
     let bytes = cache.unwrap_or(CACHE_ASSUMED).0.saturating_mul(CACHES_MIN);
     ByteSize(bytes.checked_next_power_of_two().unwrap_or(1 << 63))
 }
 
-/// Refuses a size of which most would be read from the processor's caches.
+/// Refuses a size that would mostly be read from the processor's caches.
 pub(super) fn large_enough(
     size: Option<ByteSize>,
     cache: Option<ByteSize>,
@@ -155,7 +156,8 @@ fn size(options: &ProfileOptions) -> ByteSize {
     options.size.unwrap_or_else(|| usual.max(least_size(machine::cache_bytes().map(ByteSize))))
 }
 
-/// Why costs from the samples in between would be wrong, if they would.
+/// Returns the reason why costs from the samples between `before` and `after` would be wrong, if
+/// they would.
 pub(super) fn unreliable(before: Samples, after: Samples) -> Option<String> {
     let (disturbed, all) = (after.disturbed - before.disturbed, after.all - before.all);
     let share = disturbed as f64 / all.max(1) as f64;
@@ -168,7 +170,7 @@ pub(super) fn unreliable(before: Samples, after: Samples) -> Option<String> {
     })
 }
 
-/// What a medium is measured on.
+/// Medium prepared for measurement.
 enum Ground {
     Real { arena: Box<Arena>, huge_bytes: u64, made: Option<std::path::PathBuf> },
     Model(ModelName),
@@ -228,7 +230,7 @@ impl Ground {
         }
     }
 
-    /// A model's numbers are of no day.
+    /// Returns the date of the measurement, which is empty for a model.
     fn date(&self) -> String {
         match self {
             Ground::Real { .. } => today(),
@@ -287,13 +289,13 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         if let Ground::Real { made: Some(path), .. } = self {
-            // Whoever finds the file later sees by its first bytes that it may be removed.
+            // If this fails, the file remains; its first bytes show that it may be removed.
             let _ = files::remove(path);
         }
     }
 }
 
-/// Does what comes before and after measuring.
+/// Runs the steps before and after a measurement.
 #[cfg(test)]
 pub(super) fn prepare_and_drop(options: &ProfileOptions) -> Result<(), BenchError> {
     Ground::prepare(&options.medium, options).map(drop)

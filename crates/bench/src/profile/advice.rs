@@ -1,17 +1,17 @@
-//! Advice that a profile's own numbers support, in sentences with the numbers in them.
+//! Advice that a profile's own figures support, in sentences that state the numbers.
 
 use super::figure::{Figure, Series};
 use crate::report::table::number;
 
-/// A size uses a medium well from where its random accesses reach this share of the best bandwidth.
+/// Share of the best bandwidth from which a size of random accesses uses a medium well.
 const BANDWIDTH_SHARE: f64 = 0.8;
-/// It does so up to where one access takes this many times as long as one of 64 bytes: beyond,
-/// an access is a wait of its own kind.
+/// Largest latency of such a size, in multiples of the latency of 64 bytes: beyond, a single access
+/// is a considerable wait.
 const LATENCY_FACTOR: f64 = 16.0;
-/// Threads are enough when they reach this share of the best.
+/// Share of the best result at which a number of threads is sufficient.
 const ENOUGH: f64 = 0.95;
 
-/// Advice on byte-addressable media.
+/// Returns advice on byte-addressable media.
 pub(super) fn of_memory(figures: &[Figure]) -> Vec<String> {
     let mut advice = Vec::new();
     let figure = |name: &str| figures.iter().find(|figure| figure.name == name);
@@ -32,7 +32,7 @@ pub(super) fn of_memory(figures: &[Figure]) -> Vec<String> {
     advice
 }
 
-/// The best bandwidth at each size, whatever the number of threads.
+/// Returns the best bandwidth at each size over all numbers of threads.
 fn best(bandwidth: &Figure) -> Vec<(f64, f64)> {
     let mut best: Vec<(f64, f64)> = Vec::new();
     for point in bandwidth.series.iter().flat_map(|series| &series.points) {
@@ -131,8 +131,8 @@ fn method(latency: &Figure) -> Option<String> {
     ))
 }
 
-/// What inner fences do to writes of 4 KiB and more, by the most threads. Sizes are told apart: an
-/// average would hide that large blocks gain what others do not lose.
+/// Returns the effect of inner fences on writes of 4 KiB and more by the most threads. Each size is
+/// reported separately: an average would hide gains of large blocks behind losses of others.
 fn fences(figure: &Figure) -> Option<String> {
     let (each, units) = (figure.series.first()?, figure.series.get(1)?);
     let large = each.points.iter().filter(|point| point.x >= 4096.0);
@@ -169,7 +169,7 @@ fn fences(figure: &Figure) -> Option<String> {
     }
 }
 
-/// Advice on files and drives.
+/// Returns advice on files and drives.
 pub(super) fn of_files(figures: &[Figure]) -> Vec<String> {
     let figure = |name: &str| figures.iter().find(|figure| figure.name == name);
     let mut advice = Vec::new();
@@ -226,7 +226,7 @@ fn load(figure: &Figure) -> Option<String> {
     ))
 }
 
-/// Bytes as people write them.
+/// Formats a number of bytes with its unit.
 pub(super) fn bytes(value: f64) -> String {
     match value as u64 {
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_papers_module_is_advised_as_the_paper_advises() {
-        // Tables 3 to 6 and the text around figures 3 to 5.
+        // Tables 3 to 6, and the text around figures 3 to 5.
         let figures = [
             figure(
                 "read_latency",
@@ -312,7 +312,7 @@ mod tests {
             assert!(advice.contains(sentence), "{sentence}: {advice}");
         };
         let (small, large) = (4096.0, 4_194_304.0);
-        // On average it would be a loss of 3%.
+        // An average would show a loss of 3%.
         says(
             &[(small, 1.6), (large, 2.36)],
             "raises bandwidth by 18% (4 MiB) and costs 20% (4 KiB)",

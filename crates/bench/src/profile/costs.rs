@@ -1,5 +1,5 @@
-//! The cost table: how many random accesses of each size a medium serves in a second at most
-//! (NyxCache, section 3.3), from figures to what is saved.
+//! Cost table of a medium, made from the largest number of random accesses per second of each size
+//! (NyxCache, section 3.3), and the place where it is saved.
 
 use std::path::{Path, PathBuf};
 
@@ -10,30 +10,30 @@ use entresol_media::{MediumSpec, cost};
 
 use super::figure::Figure;
 
-/// The name of the figure that costs are made of.
+/// Name of the figure from which costs are made.
 pub(super) const FIGURE: &str = "max_iops";
-/// The labels of its series.
+/// Label of the figure's series of reads.
 pub(super) const READS: &str = "reads";
-/// As above.
+/// Label of the figure's series of writes.
 pub(super) const WRITES: &str = "writes";
 
-/// Where a table came from, as far as the figures do not say it.
+/// Origin of a table, as far as the figures do not state it.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
-    /// The medium, as it was named.
+    /// Medium as the user named it.
     pub(super) medium: String,
-    /// The machine, or the model's description.
+    /// Description of the machine, or of the model.
     pub(super) machine: String,
-    /// The day.
+    /// Date of the measurement.
     pub(super) date: String,
-    /// Threads, depth, what was interpolated.
+    /// Method: threads, queue depth and interpolated sizes.
     pub(super) method: String,
 }
 
-/// Makes the table out of the figure of most operations a second.
+/// Makes a cost table from the figure of the most operations per second.
 ///
-/// A size that was not measured costs as much as the next larger one that was: a disk moves whole
-/// sectors.
+/// A size that was not measured costs as much as the next larger one that was, since a disk
+/// transfers whole sectors.
 pub(super) fn table(figure: &Figure, origin: Origin) -> Result<CostTable, CostTableError> {
     let row = |label| -> (Vec<f64>, Vec<f64>) {
         let cost_ns = |bytes: usize| {
@@ -51,7 +51,7 @@ pub(super) fn table(figure: &Figure, origin: Origin) -> Result<CostTable, CostTa
         medium: origin.medium,
         machine: origin.machine,
         date: origin.date,
-        // Three digits: the rest is noise of the noise.
+        // Three digits: any further ones would be noise.
         spread: (spread * 1000.0).round() / 1000.0,
         method: origin.method,
     };
@@ -59,13 +59,13 @@ pub(super) fn table(figure: &Figure, origin: Origin) -> Result<CostTable, CostTa
     CostTable::from_measured(source, &costs)
 }
 
-/// Where the table of a medium is saved unless told otherwise.
+/// Returns the default path of a medium's cost table.
 #[must_use]
 pub fn default_place(medium: &MediumSpec) -> Option<PathBuf> {
     cost::place_of(medium)
 }
 
-/// A sentence about what a saved table says.
+/// Describes a saved table in one sentence.
 #[must_use]
 pub fn describe(costs: &CostTable, path: &Path) -> String {
     format!(

@@ -1,5 +1,5 @@
-//! A figure as data: named axes with their units, and series of points that keep their spread. The
-//! table on the terminal, the drawing on the page and the JSON object are three views of it.
+//! Figures as data: named axes with their units, and series of points that keep their spread. The
+//! table on the terminal, the drawing on the page and the JSON object are three views of a figure.
 
 use entresol_base::ByteSize;
 use serde::Serialize;
@@ -12,14 +12,14 @@ use crate::report::svg::{Axis, Scale};
 use crate::report::table::number;
 use crate::statistics::Spread;
 
-/// What an axis counts.
+/// Quantity along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantity {
-    /// The name of the field, with the unit last.
+    /// Name of the JSON field, with the unit last.
     pub field: &'static str,
-    /// The same for people.
+    /// Name for readers.
     pub label: &'static str,
-    /// Whether equal steps are equal ratios.
+    /// True if equal distances are equal ratios.
     pub logarithmic: bool,
 }
 
@@ -31,17 +31,17 @@ impl Quantity {
     /// Bytes of one access.
     pub const GRANULARITY: Quantity =
         Quantity::new("granularity_bytes", "bytes of one access", true);
-    /// The same on an even scale.
+    /// Bytes of one access, on a linear scale.
     pub const SIZE: Quantity = Quantity::new("granularity_bytes", "bytes of one access", false);
     /// Nanoseconds of the medium's time.
     pub const COST_NS: Quantity = Quantity::new("cost_ns", "cost, ns", false);
-    /// Nanoseconds that an access takes.
+    /// Latency of an access in nanoseconds.
     pub const LATENCY_NS: Quantity = Quantity::new("latency_ns", "latency, ns", true);
-    /// Microseconds that an access takes.
+    /// Latency of an access in microseconds.
     pub const LATENCY_US: Quantity = Quantity::new("latency_us", "latency, us", true);
-    /// Bytes moved in a second.
+    /// Bytes transferred per second.
     pub const BANDWIDTH: Quantity = Quantity::new("bandwidth_gb_s", "bandwidth, GB/s", false);
-    /// Accesses in a second.
+    /// Accesses per second.
     pub const OPERATIONS: Quantity = Quantity::new("operations_s", "accesses per second", false);
     /// Threads that read.
     pub const READERS: Quantity = Quantity::new("reader_threads", "reading threads", false);
@@ -49,62 +49,62 @@ impl Quantity {
     pub const WRITERS: Quantity = Quantity::new("writer_threads", "writing threads", false);
     /// Requests in flight.
     pub const DEPTH: Quantity = Quantity::new("queue_depth", "requests in flight", true);
-    /// Requests that fell due in a second and were served.
+    /// Requests per second that fell due and were served.
     pub const LOAD: Quantity = Quantity::new("achieved_s", "requests per second", false);
 }
 
-/// One measured point.
+/// Measured point of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Where it stands.
+    /// Position on the bottom axis.
     pub x: f64,
-    /// What was measured there.
+    /// Median and range of the measurements.
     pub y: Spread,
 }
 
-/// Points that belong together.
+/// Series of points with one label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What they have in common.
+    /// Label of the series.
     pub label: String,
-    /// The points, by growing x.
+    /// Points in ascending order of their x.
     pub points: Vec<Point>,
 }
 
 impl Series {
-    /// The median at `x`.
+    /// Returns the median at `x`, if it was measured.
     #[must_use]
     pub fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|point| (point.x - x).abs() < 1e-9).map(|point| point.y.median)
     }
 }
 
-/// A figure.
+/// Figure of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Its name in JSON.
+    /// Name in JSON.
     pub name: &'static str,
-    /// Its title.
+    /// Title of the figure.
     pub title: &'static str,
-    /// What was measured, and how.
+    /// Description of the measurement and its method.
     pub about: String,
-    /// The axis along the bottom.
+    /// Quantity along the bottom axis.
     pub x: Quantity,
-    /// The axis upwards.
+    /// Quantity along the vertical axis.
     pub y: Quantity,
-    /// The lines.
+    /// Lines of the figure.
     pub series: Vec<Series>,
 }
 
 impl Figure {
-    /// The series of this label.
+    /// Returns the series of this label.
     #[must_use]
     pub fn series(&self, label: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.label == label)
     }
 
-    /// The figure for drawing: with an even scale of sizes only those of the cost table, next to
-    /// which a single large one would leave no room.
+    /// Returns the figure for drawing. On a linear scale of sizes only those up to `size` remain,
+    /// since a single large one would compress all others.
     pub(super) fn up_to(&self, size: f64) -> Figure {
         let mut drawn = self.clone();
         if self.x == Quantity::SIZE {
@@ -114,7 +114,7 @@ impl Figure {
         drawn
     }
 
-    /// Whether two media are held against each other in it.
+    /// Returns true if a comparison of two media includes this figure.
     pub(super) fn is_compared(&self) -> bool {
         let of_memory = ["read_latency", "write_latency", "read_bandwidth_random"];
         let of_files = ["latency", "bandwidth"];
@@ -123,7 +123,7 @@ impl Figure {
             || of_files.contains(&self.name)
     }
 
-    /// All places on the bottom axis at which something was measured.
+    /// Returns all positions on the bottom axis that have a point.
     fn places(&self) -> Vec<f64> {
         let points = self.series.iter().flat_map(|series| &series.points);
         let mut places: Vec<f64> = points.map(|point| point.x).collect();
@@ -132,7 +132,7 @@ impl Figure {
         places
     }
 
-    /// How a place on the bottom axis is written.
+    /// Formats a position on the bottom axis.
     pub(super) fn place_text(&self, x: f64) -> String {
         match self.x {
             Quantity::GRANULARITY | Quantity::SIZE => size(x),
@@ -141,8 +141,8 @@ impl Figure {
         }
     }
 
-    /// The figure as a table: a row for each place, a column for each series, medians with half
-    /// the range of their rounds.
+    /// Returns the figure as a table with a row for each position and a column for each series:
+    /// medians with half the range of their rounds.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut columns = vec![self.x.label];
@@ -159,7 +159,7 @@ impl Figure {
         table
     }
 
-    /// The figure as a drawing.
+    /// Returns the figure as a drawing.
     #[must_use]
     pub fn drawing(&self) -> String {
         let scale = |quantity: Quantity| match quantity.logarithmic {
@@ -191,7 +191,7 @@ fn curve_point(point: &Point) -> CurvePoint {
     CurvePoint { x: point.x, y: point.y.median, low: point.y.min, high: point.y.max }
 }
 
-/// A median with half the range of its rounds.
+/// Formats a median with half the range of its rounds.
 #[must_use]
 pub(super) fn with_spread(spread: Spread) -> String {
     if spread.median > 0.0 && spread.max > spread.min {
@@ -202,12 +202,12 @@ pub(super) fn with_spread(spread: Spread) -> String {
     }
 }
 
-/// Bytes as people write them: 64, 4 KiB.
+/// Formats bytes for an axis: `64`, `4K`.
 fn size(bytes: f64) -> String {
     ByteSize(bytes as u64).to_string().replace("iB", "").replace('B', "")
 }
 
-/// One point, its fields named by the axes.
+/// Point whose JSON fields are named by the axes.
 struct NamedPoint<'a>(&'a Figure, &'a Point);
 
 impl Serialize for NamedPoint<'_> {

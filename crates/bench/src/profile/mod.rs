@@ -1,9 +1,9 @@
-//! `entresol profile`: what a medium can do, as figures, as a cost table, and as advice that
-//! follows from them.
+//! Measurement of a medium for `entresol profile`: figures, a cost table, and advice that follows
+//! from them.
 //!
-//! What is measured is defined once for media of a kind; a subject carries it out, a real one in
-//! the system's time or a model's in virtual time. Two media can be measured in one run, sample by
-//! sample in turn, so that they share what disturbs the machine.
+//! A measurement is defined once for media of a kind. A subject carries it out: a real one in the
+//! system's time, a model in virtual time. Two media can be measured in one run, alternating sample
+//! by sample; disturbances of the machine then affect both.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,56 +34,56 @@ pub use figure::{Figure, Point, Quantity, Series};
 pub use file::TimeSplit;
 pub use memory::{MemorySubject, ROUNDS, Rate, Samples};
 
-/// What is measured.
+/// Options of a profile.
 #[derive(Debug, Clone)]
 pub struct ProfileOptions {
-    /// The medium.
+    /// Medium to measure.
     pub medium: MediumSpec,
-    /// Another of the same kind, measured in turns with the first.
+    /// Second medium of the same kind, measured alternately with the first.
     pub against: Option<MediumSpec>,
-    /// Everything and for longer, instead of less than a minute.
+    /// Measures everything, with longer samples, instead of less than a minute.
     pub full: bool,
-    /// The most threads; the machine's processors unless given.
+    /// Largest number of threads; by default the machine's processors.
     pub threads: Option<usize>,
-    /// How much is read from; twice the half of it again is written to.
+    /// Bytes to read from; half as many again are written to.
     pub size: Option<ByteSize>,
-    /// Whether memory asks for huge pages.
+    /// True if memory requests huge pages.
     pub huge_pages: bool,
-    /// Whether a file that was made stays.
+    /// True if a file created for the measurement is kept.
     pub keep: bool,
-    /// Seed of what is drawn.
+    /// Seed of random draws.
     pub seed: u64,
 }
 
-/// Something to know beside the figures.
+/// Fact about a measurement, in addition to the figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fact {
-    /// A word for it.
+    /// Short name of the fact.
     pub name: &'static str,
-    /// What is the case.
+    /// Text of the fact.
     pub text: String,
 }
 
-/// All that was found out about one medium.
+/// Results of one medium.
 #[derive(Debug, Clone, Serialize)]
 pub struct MediumProfile {
-    /// The medium, as it was named.
+    /// Medium as the user named it.
     pub medium: String,
-    /// What it is: `dram`, `emulated persistent memory`, `model in virtual time` ...
+    /// Kind of the medium: `dram`, `emulated persistent memory`, `model in virtual time` ...
     pub kind: String,
-    /// How it was measured, and what was not controlled.
+    /// Facts about the measurement, and influences that were not controlled.
     pub facts: Vec<Fact>,
-    /// The figures.
+    /// Figures of the medium.
     pub figures: Vec<Figure>,
-    /// Where the time of one 4 KiB read goes, for each way of learning of completions.
+    /// Breakdown of the time of one 4 KiB read, for each kind of completion.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<TimeSplit>,
-    /// What the figures recommend.
+    /// Recommendations that follow from the figures.
     pub advice: Vec<String>,
-    /// The cost table, as it is saved.
+    /// Cost table as it is saved.
     #[serde(serialize_with = "as_json")]
     pub costs: CostTable,
-    /// Why the costs are wrong, if the measurement itself found that they are.
+    /// Reason why the costs are wrong, if the measurement itself detected that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreliable: Option<String>,
 }
@@ -95,14 +95,14 @@ impl MediumProfile {
     }
 }
 
-/// The result of one run.
+/// Result of one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Profile {
-    /// `quick` or `full`.
+    /// Mode of the run: `quick` or `full`.
     pub mode: &'static str,
-    /// The rounds behind each median.
+    /// Number of rounds behind each median.
     pub rounds: usize,
-    /// The medium, and the other one if there are two.
+    /// Results of the first medium, and of the second if there is one.
     pub media: Vec<MediumProfile>,
 }
 
@@ -111,10 +111,10 @@ fn as_json<S: serde::Serializer>(costs: &CostTable, serializer: S) -> Result<S::
     value.serialize(serializer)
 }
 
-/// Measures.
+/// Measures a medium, or two of them.
 ///
 /// # Errors
-/// If the arguments do not fit together, a medium cannot be had, or the system fails.
+/// Fails if the options do not fit together, a medium is not available, or the system fails.
 pub fn profile(options: &ProfileOptions, progress: &Progress) -> Result<Profile, BenchError> {
     let media: Vec<&MediumSpec> =
         std::iter::once(&options.medium).chain(&options.against).collect();
@@ -140,10 +140,10 @@ pub fn profile(options: &ProfileOptions, progress: &Progress) -> Result<Profile,
     Ok(Profile { mode, rounds, media })
 }
 
-/// Saves the first medium's table; answers a sentence about it.
+/// Saves the cost table of the first medium and returns a sentence that describes it.
 ///
 /// # Errors
-/// If the file cannot be written, or if there is one and the costs are unreliable.
+/// Fails if the file cannot be written. An existing table is not replaced by an unreliable one.
 pub fn save_costs(profile: &Profile, path: &std::path::Path) -> Result<String, BenchError> {
     let MediumProfile { costs, unreliable, .. } = &profile.media[0];
     if let Some(why) = unreliable.as_ref().filter(|_| files::exists(path)) {
@@ -166,7 +166,7 @@ fn saving_failed(path: PathBuf, error: &CostTableError) -> BenchError {
     BenchError::Format { path, problem: error.to_string() }
 }
 
-/// The numbers of threads from one to the most: powers of two, and the most itself.
+/// Returns the numbers of threads to measure: powers of two below `most`, and `most` itself.
 fn thread_counts(most: usize) -> Vec<usize> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).collect();

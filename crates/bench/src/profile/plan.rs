@@ -1,15 +1,15 @@
-//! Figures that are still empty, and the loads that fill them.
+//! Plans: figures that are still empty, and the loads that fill them.
 //!
-//! A figure is a set of cells, each a load and what to take from it. All cells are measured once,
-//! then all again, five times in all: what disturbs the machine for a while shows in the spread
-//! instead of moving some medians.
+//! A figure consists of cells, each a load and the values to take from it. All cells are measured
+//! once, then all of them again, five times in total. A temporary disturbance of the machine then
+//! shows in the spread instead of shifting some medians.
 
 use super::figure::{Figure, Point, Quantity, Series};
 use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::statistics::Spread;
 
-/// Where a value goes.
+/// Destination of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Goal<T> {
     pub(super) figure: usize,
@@ -18,14 +18,14 @@ pub(super) struct Goal<T> {
     pub(super) take: T,
 }
 
-/// One load and where its values go.
+/// Load and the destinations of its values.
 #[derive(Debug, Clone)]
 pub(super) struct Cell<L, T> {
     pub(super) load: L,
     pub(super) goals: Vec<Goal<T>>,
 }
 
-/// Figures, and the cells that fill them, of loads `L` from which values `T` are taken.
+/// Figures, and the cells that fill them. Values `T` are taken from loads `L`.
 #[derive(Debug, Clone)]
 pub(super) struct Plan<L, T> {
     pub(super) figures: Vec<Figure>,
@@ -39,13 +39,13 @@ impl<L, T> Default for Plan<L, T> {
 }
 
 impl<L, T: Copy> Plan<L, T> {
-    /// Begins a figure; what comes back names it in goals.
+    /// Adds a figure and returns its number for goals.
     pub(super) fn figure(&mut self, figure: Figure) -> usize {
         self.figures.push(figure);
         self.figures.len() - 1
     }
 
-    /// The series of this label, made if there is none.
+    /// Returns the number of the series with this label, which is added if necessary.
     pub(super) fn series(&mut self, figure: usize, label: &str) -> usize {
         let all = &mut self.figures[figure].series;
         if let Some(found) = all.iter().position(|series| series.label == label) {
@@ -55,30 +55,31 @@ impl<L, T: Copy> Plan<L, T> {
         all.len() - 1
     }
 
-    /// A place in a figure.
+    /// Creates a goal for one position in a figure.
     pub(super) fn goal(&mut self, figure: usize, label: &str, x: f64, take: T) -> Goal<T> {
         Goal { figure, series: self.series(figure, label), x, take }
     }
 
-    /// Adds a load whose value goes to one place.
+    /// Adds a load whose value goes to one position.
     pub(super) fn cell(&mut self, figure: usize, label: &str, x: f64, load: L, take: T) {
         let goals = vec![self.goal(figure, label, x, take)];
         self.cells.push(Cell { load, goals });
     }
 
-    /// How many samples it takes for one subject.
+    /// Returns the number of samples for one subject.
     pub(super) fn samples(&self, rounds: usize) -> u64 {
         (self.cells.len() * rounds) as u64
     }
 
-    /// Measures everything on so many subjects, which take turns at each cell so that they share
-    /// what disturbs the machine. `sample` lets a subject carry a load out and takes the values.
+    /// Measures everything on `subjects` subjects, which alternate at each cell; disturbances of
+    /// the machine then affect all of them. `sample` runs a load on a subject and returns the
+    /// values.
     ///
-    /// Once an end is asked for, the rounds that are there must do. Where it was asked for before,
-    /// one round is measured, since what was measured before is nothing without this.
+    /// When an end is requested, the completed rounds suffice. If it was requested before this
+    /// call, one round is measured, since the results of earlier plans are useless without these.
     ///
     /// # Errors
-    /// What `sample` says, or that an end is asked for in the first round.
+    /// Returns the error of `sample`, or an interruption if an end is requested in the first round.
     pub(super) fn measure(
         &self,
         subjects: usize,
@@ -102,7 +103,7 @@ impl<L, T: Copy> Plan<L, T> {
                 progress.say(self.figures[cell.goals[0].figure].title);
                 let takes: Vec<T> = cell.goals.iter().map(|goal| goal.take).collect();
                 for turn in 0..subjects {
-                    // Whoever went first goes last in the next round.
+                    // The subject that goes first changes from round to round.
                     let subject = (turn + round) % subjects;
                     let taken = sample(subject, &cell.load, &takes)?;
                     for (goal, value) in taken.into_iter().enumerate() {
@@ -130,7 +131,7 @@ impl<L, T: Copy> Plan<L, T> {
     }
 }
 
-/// A figure without points.
+/// Creates a figure without points.
 pub(super) fn empty(
     name: &'static str,
     title: &'static str,

@@ -1,4 +1,4 @@
-//! A profile for people: tables on the terminal and a page.
+//! Report of a profile: tables on the terminal, and a page.
 
 use super::figure::{Figure, Point, Quantity, Series, with_spread};
 use super::{MediumProfile, Profile};
@@ -8,7 +8,7 @@ use crate::report::{Page, Table};
 use crate::statistics::Spread;
 
 impl Profile {
-    /// The tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let mut tables = Vec::new();
@@ -22,7 +22,7 @@ impl Profile {
         tables
     }
 
-    /// The page.
+    /// Renders the page.
     #[must_use]
     pub fn page(&self) -> Page {
         let names: Vec<&str> = self.media.iter().map(|medium| medium.medium.as_str()).collect();
@@ -45,14 +45,14 @@ impl Profile {
         page
     }
 
-    /// What two media have in common, side by side. (000: tables 7 and 8)
+    /// Compares the figures of two media side by side. (000: tables 7 and 8)
     fn comparison(&self) -> Vec<Table> {
         let [first, second] = self.media.as_slice() else { return Vec::new() };
         let pairs = first.figures.iter().filter(|figure| figure.is_compared());
         pairs.filter_map(|a| compare(a, second.figure(a.name)?, [first, second])).collect()
     }
 
-    /// Drawings with both media in them.
+    /// Returns the figures to draw with both media in them.
     fn compared_figures(&self) -> Vec<Figure> {
         let [first, second] = self.media.as_slice() else { return Vec::new() };
         let pairs = first.figures.iter().filter(|figure| figure.is_compared());
@@ -93,7 +93,7 @@ fn compare(a: &Figure, b: &Figure, [first, second]: [&MediumProfile; 2]) -> Opti
 }
 
 impl MediumProfile {
-    /// The figure of this name.
+    /// Returns the figure of this name.
     #[must_use]
     pub fn figure(&self, name: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.name == name)

@@ -1,4 +1,4 @@
-//! Profiles of a medium that answers by a formula: what is measured arrives where it belongs.
+//! Tests of profiles on a medium that follows a formula: every measurement reaches its destination.
 #![expect(clippy::disallowed_methods, reason = "tests put files in the way")]
 
 use std::cmp::Reverse;
@@ -16,8 +16,8 @@ use super::costs::{self, Origin};
 use super::memory::{self, MemorySubject, Rate, Scope, cost_plan, plan};
 use super::*;
 
-/// Reads take 100 ns and 0.1 ns a byte, writes twice as much, sequential ones half; as many
-/// threads as there are make each other as slow.
+/// Medium by a formula. Reads take 100 ns and 0.1 ns per byte, writes twice as long, sequential
+/// accesses half as long. All times are multiplied by the number of threads.
 struct Formula {
     calls: usize,
 }
@@ -30,7 +30,7 @@ fn block_ns(task: &Task, threads: usize) -> f64 {
 
 impl MemorySubject for Formula {
     fn sample(&mut self, tasks: &[Task]) -> Result<Vec<Rate>, BenchError> {
-        // Every seventh call is ten times as slow: medians must not care.
+        // Every seventh call is ten times as slow; medians must be unaffected.
         self.calls += 1;
         let noise = if self.calls.is_multiple_of(7) { 10.0 } else { 1.0 };
         let rate =
@@ -109,7 +109,7 @@ fn medians_are_what_the_medium_does_and_spreads_show_what_disturbed_it() {
     check(value("read_latency_by_threads", "4 threads", 64.0), 4.0 * 106.4);
     // Four threads of 4 KiB, each four times as slow.
     check(value("read_bandwidth_random", "4 threads", 4096.0), 4096.0 / 509.6);
-    // Two readers and four writers, six in all.
+    // Two readers and four writers, six threads in total.
     check(value("mixed_read_latency", "2 readers", 4.0), 6.0 * 125.6);
     check(value("mixed_write_bandwidth", "4 writers", 2.0), 4.0 * 256.0 / (6.0 * 251.2));
     let spread = |name: &str| {
@@ -127,7 +127,7 @@ fn costs_are_one_over_the_most_operations() {
         let got = table.cost_ns(access, bytes);
         assert!((got / want - 1.0).abs() < 2e-3, "{access:?} of {bytes}: {got}, not {want}");
     };
-    // Two readers each twice as slow: as fast together as one alone.
+    // Two readers, each half as fast, reach the rate of one alone.
     check(Access::Read, 64, 106.4);
     check(Access::Read, 4096, 509.6);
     check(Access::Read, 1 << 20, 100.0 + 0.1 * 1_048_576.0);
@@ -205,7 +205,7 @@ fn a_model_gives_the_same_profile_every_time() {
     }
 }
 
-/// 000, figure 5: with several writers fences every 256 bytes remove what large blocks lose.
+/// Figure 5 of 000: with several writers, fences every 256 bytes remove the losses of large blocks.
 #[test]
 fn the_module_is_advised_on_fences_as_the_paper_advises() {
     let mut options = options("model:aep");
@@ -222,16 +222,17 @@ fn the_module_is_advised_on_fences_as_the_paper_advises() {
 fn a_models_costs_are_those_of_a_busy_device() {
     let costs = addressable::model_costs(entresol_media::model::ModelName::Aep2).expect("costs");
     let parameters = entresol_media::model::memory::AEP2;
-    // 002: two modules serve this many units of 256 B in a second, whatever is read of a unit.
+    // 002: two modules serve this many units of 256 B per second, however much of a unit is read.
     let unit_ns = 256e9 / (2.0 * parameters.module.read_bytes_s as f64);
-    // 192 B anywhere on the grid of lines: half of them touch two units and wake the prefetcher.
+    // Blocks of 192 B at any line: half of them touch two units and trigger the prefetcher.
     for (bytes, units) in [(64, 1.0), (128, 1.0), (192, 2.0), (256, 1.0)] {
         let ratio = costs.cost_ns(Access::Read, bytes) / (units * unit_ns);
         assert!((0.95..1.05).contains(&ratio), "{bytes} B: {ratio}");
     }
 }
 
-/// What an account shows of a tenant that is alone on a drive and keeps `depth` requests under way.
+/// Returns the use that an account shows of a tenant that is alone on a drive, with `depth`
+/// requests in flight.
 fn use_alone(name: ModelName, costs: &Arc<CostTable>, reads_percent: u64, bytes: u32) -> f64 {
     let mut drive = BlockModel::of(name).expect("a drive");
     let account = Account::new("drive", Arc::clone(costs));
@@ -239,7 +240,7 @@ fn use_alone(name: ModelName, costs: &Arc<CostTable>, reads_percent: u64, bytes:
     let mut rng = fastrand::Rng::with_seed(5);
     let depth = if bytes > 64 << 10 { 64 } else { 256 };
     let mut under_way: BinaryHeap<Reverse<u64>> = (0..depth).map(|_| Reverse(0)).collect();
-    // What it did before shall not matter: it wrote for a while, and then waited for a moment.
+    // Earlier work must not matter: the drive wrote for a while and then rested for a moment.
     for number in 0..2_000 {
         drive.submit(Picos(number), Access::Write, number << 20, 65_536);
     }
@@ -252,7 +253,7 @@ fn use_alone(name: ModelName, costs: &Arc<CostTable>, reads_percent: u64, bytes:
             counted_from = (now, account.used_ns());
         }
         let access = if rng.u64(0..100) < reads_percent { Access::Read } else { Access::Write };
-        // Blocks of a power of two lie on multiples of themselves, others on those of the next.
+        // Blocks of a power of two are aligned to their size, others to the next power of two.
         let grid = u64::from(bytes).next_power_of_two();
         let offset = rng.u64(0..(64 << 30) / grid) * grid;
         let done = drive.submit(Picos(moment + now), access, offset, bytes);
@@ -270,7 +271,7 @@ fn a_tenant_alone_at_full_speed_uses_all_of_a_drive() {
         let costs = Arc::new(profile.expect("measures").media[0].costs.clone());
         for bytes in [512, 4096, 8192, 24 << 10, 64 << 10, 1 << 20] {
             let least = match bytes {
-                // Drives write whole units of their own: sizes in between are not on the line.
+                // Drives write whole units of their own; sizes in between are off the line.
                 24_576 => 0.7,
                 65_536 => 0.95,
                 _ => 0.97,
@@ -280,8 +281,8 @@ fn a_tenant_alone_at_full_speed_uses_all_of_a_drive() {
                 let right = (least..1.03).contains(&used);
                 assert!(right, "{name}, {bytes} B, {percent}% reads: {used:.3} of the drive");
             }
-            // Reads and writes are held up in different places of a drive, so that it does more of
-            // both together, or less where a program is in the way of a read.
+            // Reads and writes have different bottlenecks in a drive. Together they may achieve
+            // more, or less if a program operation delays a read.
             let mixed = use_alone(name, &costs, 50, bytes);
             assert!((0.75..1.5).contains(&mixed), "{name}, {bytes} B, half reads: {mixed:.3}");
         }
@@ -293,7 +294,7 @@ fn a_models_figures_are_the_models_own() {
     let profile = profile(&options("model:dram"), &Progress::hidden()).expect("measures");
     let figure = profile.media[0].figure("read_latency").expect("a figure");
     let latency = figure.series("random").and_then(|series| series.at(64.0)).expect("a point");
-    // 000, table 7.
+    // Table 7 of 000.
     assert!((latency / 40.0 - 1.0).abs() < 0.2, "{latency} ns");
 }
 
@@ -342,7 +343,7 @@ fn a_size_that_the_caches_hold_is_refused_with_the_least_that_is_useful() {
         addressable::large_enough(Some(ByteSize::mib(512)), cache).expect("large enough");
         addressable::large_enough(None, cache).expect("chosen large enough");
     }
-    // The whole way: nothing is measured.
+    // The whole call measures nothing either.
     let mut options = options("dram");
     options.size = Some(ByteSize(1));
     let error = profile(&options, &Progress::hidden()).expect_err("refused");
@@ -416,7 +417,7 @@ fn response_times_over_load_are_those_of_the_model() {
     let figure = profile.media[0].figure("response_time").expect("a figure");
     let mean = figure.series("mean").expect("a series");
     assert!(mean.points.len() >= 5, "{} loads were kept up with", mean.points.len());
-    // 004, figure 7: the lowest load takes about 10 us.
+    // Figure 7 of 004: the lowest load takes about 10 us.
     assert!((5.0..20.0).contains(&mean.points[0].y.median), "{:?}", mean.points[0]);
     let slowest = mean.points.iter().map(|point| point.y.median).fold(0.0, f64::max);
     assert!(slowest > mean.points[0].y.median, "load shows");

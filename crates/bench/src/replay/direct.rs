@@ -1,4 +1,4 @@
-//! A cache of this process as the answering tenant; reads of a block file are waited for.
+//! Cache in this process as the tenant; reads of a block file are synchronous.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::{Answers, DirectTenant, StoreCall};
 use crate::error::BenchError;
 use crate::trace::Operation;
 
-/// Where the trace's clock begins: far enough from 0 for every arithmetic on it.
+/// Beginning of the trace's clock: far enough from 0 for all arithmetic on it.
 const EPOCH: Seconds = Seconds(1_000_000);
-/// How often a store is tried again while all write buffers are on their way.
+/// Largest number of attempts of a store while all write buffers are in flight.
 const BUSY_TRIES_MAX: u32 = 10_000;
 const BUSY_PAUSE: Duration = Duration::from_micros(100);
 
@@ -47,7 +47,7 @@ impl DirectAnswers {
         Ok(DirectAnswers { cache, worker, clock, now: EPOCH, out: Vec::new() })
     }
 
-    /// Carries out a read of the block file; none if it came to nothing.
+    /// Reads from the block file. Returns `None` if the value was no longer there.
     fn fetch(&mut self, read: &PendingRead) -> Result<Option<Vec<u8>>, BenchError> {
         let error = |source| BenchError::System { what: "reading the medium", source };
         let Some(file) = self.cache.file() else { return Ok(None) };
@@ -57,7 +57,7 @@ impl DirectAnswers {
         Ok(found.map(|range| buffer[range].to_vec()))
     }
 
-    /// Repeats `call` until it is neither busy nor in want of an old value.
+    /// Repeats `call` until it is neither busy nor needs an old value.
     fn settle<T>(
         &mut self,
         mut call: impl FnMut(&mut Worker, Seconds, Option<&OldValue>) -> T,
@@ -79,7 +79,7 @@ impl DirectAnswers {
     }
 }
 
-/// What an answer wants before it is final.
+/// Missing input of a request that is not final.
 enum Want<'a> {
     Nothing,
     Time,

@@ -1,4 +1,4 @@
-//! Replays a trace against a tenant: a cache in this process, or a server over its socket.
+//! Replay of a trace against a tenant: a cache in this process, or a server over its socket.
 
 mod direct;
 mod report;
@@ -19,99 +19,99 @@ pub use entresol_media::MediumSpec;
 
 use crate::trace::{Operation, SizeDistribution, TraceFormat, TraceReader, TraceRequest};
 
-/// The size of a value of which neither the trace nor a distribution says anything.
+/// Size of a value for which neither the trace nor a distribution gives one.
 pub const UNKNOWN_VALUE_BYTES: u32 = 100;
-/// Requests between two looks at the progress bar.
+/// Requests between two updates of the progress bar.
 const PROGRESS_EVERY: u64 = 10_000;
 
-/// What answers.
+/// Tenant that answers the requests.
 #[derive(Debug, Clone)]
 pub enum Tenant {
-    /// A cache of this process; its clock is the trace's.
+    /// Cache in this process; its clock follows the trace.
     Direct(DirectTenant),
-    /// A server; its clock is the wall's, so that lives pass more slowly than in the trace.
+    /// Server; it uses the wall clock, by which items expire later than in the trace.
     Server(Address, Dialect),
 }
 
-/// A cache of this process.
+/// Settings of a cache in this process.
 #[derive(Debug, Clone)]
 pub struct DirectTenant {
-    /// What values lie on.
+    /// Medium of the values.
     pub medium: MediumSpec,
     /// Quota of DRAM.
     pub dram_bytes: ByteSize,
     /// Quota of a medium other than DRAM.
     pub medium_bytes: ByteSize,
-    /// Size of a segment; chosen from the quota if absent.
+    /// Size of a segment; derived from the quota if absent.
     pub segment_bytes: Option<ByteSize>,
-    /// The largest value taken.
+    /// Largest value that the cache accepts.
     pub value_bytes_max: ByteSize,
-    /// Which segment goes when room is short.
+    /// Policy that selects the segment to evict.
     pub eviction: Eviction,
 }
 
-/// What to replay.
+/// Options of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions {
-    /// The trace.
+    /// File of the trace.
     pub file: PathBuf,
-    /// How it is written down.
+    /// Format of the file.
     pub format: TraceFormat,
-    /// Draw value sizes from this distribution instead of the trace.
+    /// Distribution of value sizes that replaces those of the trace.
     pub sizes: Option<PathBuf>,
-    /// Store after a miss, as applications do (look-aside).
+    /// Stores a value after a miss, as applications do (look-aside).
     pub store_on_miss: bool,
-    /// Stop after so many requests.
+    /// Largest number of requests.
     pub requests_max: Option<u64>,
     /// Seed of sizes and of the cache.
     pub seed: u64,
-    /// What answers.
+    /// Tenant that answers the requests.
     pub tenant: Tenant,
 }
 
-/// What a replay saw.
+/// Results of a replay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReplayResult {
-    /// The trace's file.
+    /// File of the trace.
     pub trace: String,
-    /// What answered.
+    /// Description of the tenant.
     pub tenant: String,
-    /// Keys are from the trace and sizes from a distribution of another origin: the combination
-    /// is nobody's real load.
+    /// True if the keys come from the trace and the sizes from another distribution. The
+    /// combination is then not the load of any real system.
     pub composed: bool,
     /// Requests of the trace.
     pub requests: u64,
-    /// Of them gets.
+    /// Number of gets.
     pub gets: u64,
-    /// Gets that found something.
+    /// Gets that found a value.
     pub hits: u64,
-    /// Share of gets that found something.
+    /// Share of gets that found a value.
     pub hit_ratio: f64,
-    /// Stores of the trace and after misses.
+    /// Stores of the trace, and stores after misses.
     pub stores: u64,
-    /// Of them refused.
+    /// Stores that were refused.
     pub stores_refused: u64,
-    /// Deletes.
+    /// Number of deletes.
     pub deletes: u64,
     /// Increments and decrements.
     pub counts: u64,
     /// Bytes of all values stored.
     pub stored_bytes: u64,
-    /// Time that the trace covers.
+    /// Seconds that the replayed trace covers.
     pub trace_s: u32,
-    /// Time that the replay took.
+    /// Seconds that the replay took.
     pub duration_s: f64,
-    /// Requests of the trace a second.
+    /// Requests of the trace per second.
     pub throughput_ops_s: f64,
     /// Response times of gets.
     pub get_latency: LatencySummary,
     /// Response times of stores.
     pub store_latency: LatencySummary,
-    /// What a cache of this process holds and has done.
+    /// Statistics of a cache in this process.
     pub statistics: Option<Statistics>,
 }
 
-/// A store as a tenant sees it.
+/// Arguments of a store.
 #[derive(Debug, Clone, Copy)]
 struct StoreCall<'a> {
     operation: Operation,
@@ -120,13 +120,13 @@ struct StoreCall<'a> {
     ttl_s: u32,
 }
 
-/// What a replay asks of whatever answers.
+/// Interface of a replay to its tenant.
 trait Answers {
-    /// The trace's clock shows `at_s`.
+    /// Advances the trace's clock to `at_s`.
     fn time(&mut self, at_s: u32);
-    /// Whether the key was there.
+    /// Gets a key and returns true if it was found.
     fn get(&mut self, key: &[u8]) -> Result<bool, BenchError>;
-    /// Whether the store was not refused.
+    /// Stores a value and returns false if the tenant refused it.
     fn store(&mut self, call: StoreCall<'_>) -> Result<bool, BenchError>;
     fn delete(&mut self, key: &[u8]) -> Result<(), BenchError>;
     fn count(&mut self, key: &[u8], down: bool) -> Result<(), BenchError>;
@@ -136,7 +136,7 @@ trait Answers {
 /// Replays a trace from its beginning.
 ///
 /// # Errors
-/// When a file cannot be read, the cache not opened, or the server fails.
+/// Fails if a file cannot be read, the cache cannot be opened, or the server fails.
 pub fn replay(options: &ReplayOptions, progress: &Progress) -> Result<ReplayResult, BenchError> {
     let reader = TraceReader::open(&options.file, options.format)?;
     let sizes = options.sizes.as_deref();
@@ -338,7 +338,7 @@ mod tests {
                      164,b,5,10,1,delete,0\n165,b,5,10,1,get,0\n166,n,5,10,1,incr,0\n";
         let mut options = options(folder.path(), TraceFormat::Twitter, trace.as_bytes());
         let result = run(&options);
-        // a: miss, hit, hit, gone after 60 s; b: hit, gone after the delete.
+        // a: miss, hit, hit, expired after 60 s; b: hit, absent after the delete.
         assert_eq!((result.gets, result.hits), (6, 3), "{result:?}");
         assert_eq!((result.stores, result.deletes, result.counts), (4, 1, 1));
         assert_eq!((result.trace_s, result.stores_refused, result.composed), (66, 0, false));

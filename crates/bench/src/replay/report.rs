@@ -1,4 +1,4 @@
-//! A replay as tables and as a page.
+//! Results of a replay as tables and as a page.
 
 use super::ReplayResult;
 use crate::load::latency_row;
@@ -7,7 +7,7 @@ use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
 
 impl ReplayResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let composed =
@@ -41,7 +41,7 @@ impl ReplayResult {
         vec![table, times]
     }
 
-    /// A page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench trace");

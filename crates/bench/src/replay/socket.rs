@@ -1,5 +1,5 @@
-//! A server as the answering tenant: one connection, one request at a time, so that a store after
-//! a miss comes before the next request of the trace.
+//! Server as the tenant: one connection and one request at a time. A store after a miss then
+//! precedes the next request of the trace.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::trace::Operation;
 
 const INPUT_BYTES: usize = 64 << 10;
 const VALUE_BYTES_MAX: usize = 1 << 30;
-/// A server that says nothing for so long has failed.
+/// Time without a reply after which a server has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct SocketAnswers {
@@ -27,7 +27,7 @@ pub(super) struct SocketAnswers {
     limits: Limits,
 }
 
-/// An outcome without its value.
+/// Outcome without its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Found,
@@ -55,7 +55,7 @@ impl SocketAnswers {
         })
     }
 
-    /// Sends what is encoded and reads one reply.
+    /// Sends the encoded request and reads one reply.
     fn exchange(&mut self) -> Result<Answer, BenchError> {
         let server = |source| BenchError::Server { address: self.address.clone(), source };
         self.stream.write_all(&self.out).map_err(server)?;

@@ -1,5 +1,5 @@
-//! Lines with the spread of every point, for figures of many series: the legend stands above, and
-//! what an axis says is chosen by the caller or round.
+//! Drawings of many lines with the spread of every point. The legend stands above the drawing; the
+//! ticks of an axis are the caller's or are chosen as round numbers.
 
 use std::fmt::Write;
 
@@ -10,36 +10,36 @@ const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 16.0;
 const LEGEND_STEP: f64 = 18.0;
-/// How wide a letter of the legend is, about.
+/// Approximate width of a letter in the legend.
 const LETTER: f64 = 6.6;
-/// Points of a line of more than so many are not marked: they would hide it.
+/// Largest number of points of a line that are marked: more marks would hide the line.
 const MARKED_MAX: usize = 100;
-/// The colours of the page's style sheet.
+/// Number of colours in the page's style sheet.
 pub(super) const COLOURS: usize = 8;
 
-/// A point and the range of the rounds behind it.
+/// Point of a curve and the range of the rounds behind it.
 #[derive(Debug, Clone, Copy)]
 pub struct CurvePoint {
-    /// Where it stands.
+    /// Horizontal position.
     pub x: f64,
-    /// Its height.
+    /// Height.
     pub y: f64,
-    /// The lowest round.
+    /// Lowest round.
     pub low: f64,
-    /// The highest round.
+    /// Highest round.
     pub high: f64,
 }
 
-/// One line.
+/// Line of a drawing.
 #[derive(Debug, Clone)]
 pub struct Curve {
-    /// What it stands for.
+    /// Label in the legend.
     pub label: String,
-    /// Its points in the order of their x.
+    /// Points in ascending order of their x.
     pub points: Vec<CurvePoint>,
 }
 
-/// A drawing of lines, each point with a whisker for its spread if it has one.
+/// Draws lines; a point with a spread has a whisker.
 #[must_use]
 pub fn curves(title: &str, x: &Axis, y: &Axis, lines: &[Curve]) -> String {
     let (legend, rows) = legend(lines);
@@ -84,7 +84,7 @@ fn draw(svg: &mut String, colour: usize, line: &Curve, across: &Projection, up: 
     let _ = write!(svg, "<path class='line l{colour}' d='{path}'/>{marks}");
 }
 
-/// The legend, and how many rows it takes.
+/// Returns the legend and the number of its rows.
 fn legend(lines: &[Curve]) -> (String, usize) {
     let mut text = String::new();
     let (mut x, mut row) = (LEFT, 0_usize);

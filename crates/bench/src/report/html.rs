@@ -1,4 +1,4 @@
-//! One HTML file with everything in it, readable without a network.
+//! A single HTML file that contains everything and is readable without a network.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ ul{padding-left:1.2rem}.tables{overflow-x:auto}
 pre{overflow-x:auto;border:1px solid var(--rule);padding:.6rem}
 ";
 
-/// A page that grows section by section.
+/// Page that grows section by section.
 #[derive(Debug, Clone)]
 pub struct Page {
     title: String,
@@ -42,7 +42,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page with nothing but its title.
+    /// Creates a page that holds only its title.
     #[must_use]
     pub fn new(title: &str) -> Page {
         Page { title: title.to_owned(), body: String::new() }
@@ -53,7 +53,7 @@ impl Page {
         let _ = writeln!(self.body, "<h2>{}</h2>", escape(heading));
     }
 
-    /// Adds a sentence.
+    /// Adds a paragraph.
     pub fn note(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"note\">{}</p>", escape(text));
     }
@@ -64,7 +64,7 @@ impl Page {
         self.body.push('\n');
     }
 
-    /// Adds sentences, one below the other.
+    /// Adds sentences as a list.
     pub fn list(&mut self, sentences: &[String]) {
         self.body.push_str("<ul>");
         for sentence in sentences {
@@ -99,7 +99,7 @@ impl Page {
         self.body.push_str("</tr></table>\n");
     }
 
-    /// Adds the results as they are printed with `--json`, folded away.
+    /// Adds the results as `--json` prints them, folded away.
     pub fn raw(&mut self, json: &str) {
         let _ = writeln!(
             self.body,
@@ -108,7 +108,7 @@ impl Page {
         );
     }
 
-    /// The whole document.
+    /// Returns the whole document.
     #[must_use]
     pub fn render(&self) -> String {
         format!(
@@ -121,10 +121,10 @@ impl Page {
         )
     }
 
-    /// Writes the document as `NAME.html` into `folder`, which is created if it is not there.
+    /// Writes the document as `NAME.html` into `folder`, which is created if it does not exist.
     ///
     /// # Errors
-    /// When the folder or the file cannot be written.
+    /// Fails if the folder or the file cannot be written.
     pub fn save(&self, folder: &Path, name: &str) -> Result<PathBuf, BenchError> {
         let path = folder.join(format!("{name}.html"));
         let error = |source| BenchError::File { path: path.clone(), source };
@@ -134,7 +134,7 @@ impl Page {
     }
 }
 
-/// Text as it may stand in HTML and SVG.
+/// Escapes text for HTML and SVG.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());

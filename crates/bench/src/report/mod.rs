@@ -1,4 +1,4 @@
-//! Results for people: tables on a terminal, and one HTML file with drawings.
+//! Results for readers: tables on a terminal, and one HTML file with drawings.
 
 pub mod curves;
 pub mod html;

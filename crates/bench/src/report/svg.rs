@@ -1,5 +1,5 @@
-//! Two kinds of drawing, as inline SVG: bars and lines. Colours follow the page's light or dark
-//! scheme through its style sheet; nothing is fetched.
+//! Drawings of bars and of lines as inline SVG. Colours follow the page's light or dark scheme
+//! through its style sheet; nothing is fetched.
 
 use std::fmt::Write;
 
@@ -8,33 +8,33 @@ use super::html::escape;
 use super::table::number;
 
 pub(super) const WIDTH: f64 = 720.0;
-/// What stands below the box of an axis: its ticks and its name.
+/// Height below the box of the axes, for the ticks and the name of the x axis.
 pub(super) const MARGIN_BOTTOM: f64 = 48.0;
 const MARGIN_TOP: f64 = 28.0;
 const BAR_LABEL_WIDTH: f64 = 220.0;
 const BAR_STEP: f64 = 26.0;
 
-/// How positions on an axis follow from values.
+/// Mapping of values to positions on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal steps for equal differences.
+    /// Equal differences are equal distances.
     Linear,
-    /// Equal steps for equal ratios; values must be positive.
+    /// Equal ratios are equal distances; values must be positive.
     Logarithmic,
 }
 
-/// One bar.
+/// Bar of a drawing.
 #[derive(Debug, Clone)]
 pub struct Bar {
-    /// What it stands for.
+    /// Label beside the bar.
     pub label: String,
-    /// How long it is.
+    /// Value that the bar's length shows.
     pub value: f64,
-    /// Which colour, counted from 0: bars of one subject share one.
+    /// Index of the colour, from 0; bars of one subject share a colour.
     pub series: usize,
 }
 
-/// A drawing of horizontal bars from zero, each with its value.
+/// Draws horizontal bars from zero, each with its value.
 #[must_use]
 pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
@@ -65,27 +65,27 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     svg
 }
 
-/// One line of points in the order of their x.
+/// Line of points in ascending order of their x.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What it stands for.
+    /// Label in the legend.
     pub label: String,
-    /// Its points.
+    /// Points of the line.
     pub points: Vec<(f64, f64)>,
 }
 
-/// An axis: its name with the unit, its scale, and the ticks to draw (none: chosen).
+/// Axis of a drawing: its name with the unit, its scale and its ticks.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// What is measured along it.
+    /// Name of the quantity along the axis, with its unit.
     pub label: String,
-    /// How values become positions.
+    /// Mapping of values to positions.
     pub scale: Scale,
-    /// Where ticks stand and what they say.
+    /// Positions and texts of the ticks; if empty, ticks are chosen as round numbers.
     pub ticks: Vec<(f64, String)>,
 }
 
-/// A drawing of lines over two axes, the legend above.
+/// Draws lines over two axes, with the legend above.
 #[must_use]
 pub fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
     let exact = |&(x, y): &(f64, f64)| CurvePoint { x, y, low: y, high: y };
@@ -96,7 +96,7 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
     curves(title, x, y, &lines.iter().map(curve).collect::<Vec<_>>())
 }
 
-/// The usual latency drawing: x runs towards ever rarer requests, y is logarithmic time.
+/// Draws response times by percentile: x runs towards ever rarer requests, y is logarithmic time.
 #[must_use]
 pub fn latency_curve(title: &str, curves: &[Line]) -> String {
     let ticks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
@@ -120,7 +120,7 @@ pub fn latency_curve(title: &str, curves: &[Line]) -> String {
     lines(title, &x, &y, &placed)
 }
 
-/// One request in how many is slower than this percentile.
+/// Returns the number of requests of which one is slower than the percentile `percent`.
 fn rarity(percent: f64) -> f64 {
     100.0 / (100.0 - percent).max(1e-6)
 }
@@ -133,7 +133,7 @@ fn open(height: f64, title: &str) -> String {
     )
 }
 
-/// Draws both axes with their grid into a box: left, top, right, and the drawing's whole height.
+/// Draws both axes with their grid into a box: left, top, right and the drawing's whole height.
 pub(super) fn draw_axes(
     svg: &mut String,
     x: (&Axis, &Projection),
@@ -173,14 +173,14 @@ pub(super) fn draw_axes(
     );
 }
 
-/// Values of one axis as positions on the page.
+/// Maps the values of one axis to positions on the page.
 pub(super) struct Projection {
     scale: Scale,
     low: f64,
     high: f64,
     from: f64,
     to: f64,
-    /// Ticks of its own, from end to end; none where they were given.
+    /// Round ticks from end to end; empty if the axis has ticks of its own.
     round: Vec<f64>,
 }
 
@@ -216,7 +216,7 @@ impl Projection {
         projection
     }
 
-    /// Both ends become round, so that the ticks cover everything that is drawn.
+    /// Moves both ends to round values; the ticks then cover everything that is drawn.
     fn widen_to_round_ticks(&mut self) {
         self.round = match self.scale {
             Scale::Linear => {
@@ -225,7 +225,7 @@ impl Projection {
                 (first as i64..=last as i64).map(|number| number as f64 * step).collect()
             }
             Scale::Logarithmic => {
-                // Over many powers of ten the powers alone are enough.
+                // Over many powers of ten, the powers alone are enough.
                 let digits: &[f64] =
                     if self.high / self.low > 2e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
                 let power = |value: f64| value.log10().floor() as i32;
@@ -252,7 +252,7 @@ impl Projection {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// The given ticks that lie inside, or the projection's own round ones.
+    /// Returns the given ticks that lie within the axis, or the projection's own round ones.
     fn ticks(&self, given: &[(f64, String)]) -> Vec<(f64, String)> {
         let inside = |value: f64| value >= self.low * 0.999 && value <= self.high * 1.001;
         if !given.is_empty() {
@@ -262,7 +262,7 @@ impl Projection {
     }
 }
 
-/// The largest of 1, 2 and 5 times a power of ten that is not over `step`.
+/// Returns the largest of 1, 2 and 5 times a power of ten that does not exceed `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.max(f64::MIN_POSITIVE).log10().floor());
     [5.0, 2.0].into_iter().map(|d| d * power).find(|&r| r <= step).unwrap_or(power)
@@ -293,7 +293,7 @@ mod tests {
     fn a_latency_curve_climbs_to_the_right() {
         let points = vec![(50.0, 10.0), (99.0, 100.0), (99.9, 1000.0)];
         let svg = latency_curve("Response", &[Line { label: "ours".into(), points }]);
-        // The first is the legend's.
+        // The first match is the legend's.
         let path = svg.split("class='line l0' d='M").nth(2).unwrap();
         let path = path.split('\'').next().unwrap();
         let points: Vec<(f64, f64)> = path
@@ -305,7 +305,7 @@ mod tests {
             .collect();
         assert_eq!(points.len(), 3);
         assert!(points.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 > two[1].1));
-        // Tenfold times are equal steps up.
+        // Times that grow tenfold are equal distances up.
         let steps: Vec<f64> = points.windows(2).map(|two| two[0].1 - two[1].1).collect();
         assert!((steps[0] - steps[1]).abs() < 0.3, "{steps:?}");
     }

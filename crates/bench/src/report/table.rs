@@ -1,20 +1,20 @@
-//! Plain tables: aligned for a terminal, the same rows for HTML.
+//! Plain tables: aligned for a terminal, with the same rows for HTML.
 
 use std::fmt;
 
-/// A heading, columns and rows of text.
+/// Table with a title, columns and rows of text.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// What the table shows.
+    /// Title of the table.
     pub title: String,
-    /// The columns' names, units included.
+    /// Names of the columns, units included.
     pub columns: Vec<String>,
-    /// The cells; rows may be shorter than the columns.
+    /// Rows of cells; a row may have fewer cells than there are columns.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates a table without rows.
     #[must_use]
     pub fn new(title: &str, columns: &[&str]) -> Table {
         Table {
@@ -46,7 +46,7 @@ impl fmt::Display for Table {
             writeln!(f, "{}", self.title)?;
         }
         let widths = self.widths();
-        // Names that say nothing are left out.
+        // A header whose names are all empty is left out.
         let named = self.columns.iter().any(|name| !name.is_empty());
         let head = named.then_some(&self.columns);
         for row in head.into_iter().chain(&self.rows) {
@@ -65,7 +65,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A number with about three significant digits: `0.213`, `4.81`, `66.2`, `1 234`.
+/// Formats a number with about three significant digits: `0.213`, `4.81`, `66.2`, `12 345`.
 #[must_use]
 pub fn number(value: f64) -> String {
     let size = value.abs();
@@ -84,7 +84,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A whole number in groups of three digits.
+/// Formats a whole number in groups of three digits.
 #[must_use]
 pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());

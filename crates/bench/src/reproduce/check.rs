@@ -1,25 +1,25 @@
-//! One comparison of the paper's number or statement with ours, at a tolerance that it names.
+//! Comparison of one number or statement of a paper with ours, at a stated tolerance.
 
 use serde::{Serialize, Serializer};
 
 use super::tolerance::{CELL_NEAR, Grace, Side, Tolerance};
 use crate::report::table::number;
 
-/// The share of a table's cells that must be near.
+/// Least share of a table's cells that must be within 10%.
 const CELLS_NEAR_SHARE: f64 = 0.9;
 
-/// A number, or a statement where the paper prints none.
+/// Number, or a statement where the paper prints none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Figure {
-    /// A number in the check's unit.
+    /// Number in the unit of the check.
     Number(f64),
-    /// A statement in words.
+    /// Statement in words.
     Text(String),
 }
 
 impl Figure {
-    /// As it stands in a table.
+    /// Returns the figure as a table shows it.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -28,7 +28,7 @@ impl Figure {
         }
     }
 
-    /// The number, if it is one.
+    /// Returns the number, or `None` for a statement.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self {
@@ -56,14 +56,14 @@ impl From<String> for Figure {
     }
 }
 
-/// The algorithm whose result is compared.
+/// Algorithm whose result is compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
-    /// The one that this library ships, or a model of a device.
+    /// Algorithm that this library ships, or a model of a device.
     #[default]
     Ours,
-    /// One of the paper: its own, or one that it compares with.
+    /// Algorithm of the paper: its own, or one that it compares with.
     Published,
 }
 
@@ -73,42 +73,42 @@ impl Subject {
     }
 }
 
-/// One comparison. Whether it passes follows from its tolerance alone; a statement in words is
-/// judged by its entry.
+/// One comparison. Its tolerance alone decides whether a number passes; the entry judges a
+/// statement in words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What is compared, in words that no result changes: the check's name within its entry.
+    /// Name of the check within its entry; independent of the result.
     pub what: String,
-    /// What the paper prints; none if it is a check of our own.
+    /// Figure that the paper prints, or `None` for a check of this project's own.
     pub paper: Option<Figure>,
-    /// What came out here.
+    /// Result of this run.
     pub ours: Figure,
-    /// The unit of both, empty for statements.
+    /// Unit of both figures; empty for statements.
     pub unit: &'static str,
     #[serde(serialize_with = "in_words")]
     tolerance: Tolerance,
-    /// The number of a model that the paper's was put into: such a check compares the paper with
-    /// itself and is no result.
+    /// Number of a model that was set to the paper's. Such a check compares the paper with itself
+    /// and is no result.
     #[serde(skip_serializing_if = "Option::is_none")]
     given: Option<&'static str>,
     #[serde(skip_serializing_if = "Subject::is_ours")]
     subject: Subject,
-    /// More of what came out, for people.
+    /// Further results, for readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
-    /// Set for numbers that are only reported.
+    /// True for a number that is only reported.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     report: bool,
-    /// Why it is only reported.
+    /// Reason why the number is only reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// None if it is only reported.
+    /// Verdict, or `None` for a number that is only reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pass: Option<bool>,
-    /// Why it fails, if that is known.
+    /// Reason of a known failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     known: Option<String>,
-    /// The full name of the entry that it is of.
+    /// Full name of the entry that the check belongs to.
     #[serde(skip)]
     entry: String,
 }
@@ -118,13 +118,14 @@ fn in_words<S: Serializer>(tolerance: &Tolerance, serializer: S) -> Result<S::Ok
 }
 
 impl Check {
-    /// One cell of a table of numbers: within 25%; [`cells`] adds that nine in ten are within 10%.
+    /// Creates a check of one cell of a table of numbers: within 25%. [`cells`] adds the check that
+    /// nine in ten cells are within 10%.
     #[must_use]
     pub fn cell(what: impl Into<String>, unit: &'static str, paper: f64, ours: f64) -> Check {
         Check::judged(what, unit, Some(paper), ours, Tolerance::Cell)
     }
 
-    /// A number that the paper's text rounds: within so many per cent.
+    /// Creates a check of a number that the paper's text rounds: within `percent` per cent.
     #[must_use]
     pub fn about(
         what: impl Into<String>,
@@ -136,13 +137,14 @@ impl Check {
         Check::judged(what, unit, Some(paper), ours, Tolerance::About(percent.into()))
     }
 
-    /// A count of ours that is better when it is lower: at most so many per cent above.
+    /// Creates a check of a count for which lower is better: at most `percent` per cent above the
+    /// paper's.
     #[must_use]
     pub fn count_or_fewer(what: impl Into<String>, paper: f64, ours: f64, percent: u32) -> Check {
         Check::judged(what, "", Some(paper), ours, Tolerance::OrFewer(percent.into()))
     }
 
-    /// A number that must lie in a range.
+    /// Creates a check of a number that must lie in a range.
     #[must_use]
     pub fn within(
         what: impl Into<String>,
@@ -154,21 +156,21 @@ impl Check {
         Check::judged(what, unit, None, ours, tolerance)
     }
 
-    /// «At most»: ours is not above the paper's, with 5% grace.
+    /// Creates a check for an «at most» of the paper: ours is not above it, with 5% grace.
     #[must_use]
     pub fn at_most(what: impl Into<String>, unit: &'static str, paper: f64, ours: f64) -> Check {
         let tolerance = Tolerance::Bound(Side::AtMost, paper, Grace::Some);
         Check::judged(what, unit, Some(paper), ours, tolerance)
     }
 
-    /// «At least»: ours is not below the paper's, with 5% grace.
+    /// Creates a check for an «at least» of the paper: ours is not below it, with 5% grace.
     #[must_use]
     pub fn at_least(what: impl Into<String>, unit: &'static str, paper: f64, ours: f64) -> Check {
         let tolerance = Tolerance::Bound(Side::AtLeast, paper, Grace::Some);
         Check::judged(what, unit, Some(paper), ours, tolerance)
     }
 
-    /// A number on a side of a limit, without any grace.
+    /// Creates a check of a number against a limit, without grace.
     #[must_use]
     pub fn limit(
         what: impl Into<String>,
@@ -180,8 +182,8 @@ impl Check {
         Check::judged(what, unit, None, ours, Tolerance::Bound(side, limit, Grace::None))
     }
 
-    /// A statement of the text: an inequality or the shape of a row, exact. `ours` says in numbers
-    /// what was found.
+    /// Creates a check of a statement in the text, either an inequality or the shape of a row. It
+    /// is exact; `ours` states in numbers what was found.
     #[must_use]
     pub fn shape(
         what: impl Into<String>,
@@ -193,7 +195,7 @@ impl Check {
         Check::made(what.into(), "", (paper, ours), Tolerance::Shape(None), Some(pass))
     }
 
-    /// A number beside the paper's that is not judged, and why it is not.
+    /// Creates a check that only reports a number beside the paper's, with the reason.
     #[must_use]
     pub fn report(
         what: impl Into<String>,
@@ -245,7 +247,7 @@ impl Check {
         }
     }
 
-    /// The same check, saying what slack the comparison of its statement allows.
+    /// Names the slack that the comparison of a statement allows.
     #[must_use]
     pub fn with_slack(mut self, slack: &str) -> Check {
         if let Tolerance::Shape(of) = &mut self.tolerance {
@@ -254,38 +256,38 @@ impl Check {
         self
     }
 
-    /// The same check with what the paper prints, where that is not the limit.
+    /// Sets the figure that the paper prints if it differs from the limit.
     #[must_use]
     pub fn beside(mut self, paper: impl Into<Figure>) -> Check {
-        // What «about» compares with is no words beside it.
+        // Checks of cells, «about» and «or fewer» keep the number that they compare with.
         if matches!(self.tolerance, Tolerance::Bound(..) | Tolerance::Within(..)) {
             self.paper = Some(paper.into());
         }
         self
     }
 
-    /// The same check of an algorithm of the paper.
+    /// Marks the result as that of one of the paper's algorithms.
     #[must_use]
     pub fn published(mut self) -> Check {
         self.subject = Subject::Published;
         self
     }
 
-    /// The same check, saying that it restates a number that the model was given.
+    /// Records that the check restates a number that the model was given.
     #[must_use]
     pub fn given(mut self, number: &'static str) -> Check {
         self.given = Some(number);
         self
     }
 
-    /// The same check with more of what came out.
+    /// Adds a note with further results; an empty note is none.
     #[must_use]
     pub fn noting(mut self, note: impl Into<String>) -> Check {
         self.note = Some(note.into()).filter(|note: &String| !note.is_empty());
         self
     }
 
-    /// The tolerance, and whether the check is a result at all.
+    /// Returns the tolerance in words, with the reason if the check is no result.
     #[must_use]
     pub fn terms(&self) -> String {
         match (self.given, &self.reason) {
@@ -295,61 +297,61 @@ impl Check {
         }
     }
 
-    /// How far ours may be off.
+    /// Returns the permitted difference from the paper.
     #[must_use]
     pub fn tolerance(&self) -> &Tolerance {
         &self.tolerance
     }
 
-    /// Whose result it is.
+    /// Returns the algorithm whose result is compared.
     #[must_use]
     pub fn subject(&self) -> Subject {
         self.subject
     }
 
-    /// The number of a model that the paper's was put into.
+    /// Returns the number of a model that was set to the paper's, if there is one.
     #[must_use]
     pub fn given_number(&self) -> Option<&'static str> {
         self.given
     }
 
-    /// Why it is only reported, if it is.
+    /// Returns the reason why the number is only reported, if it is.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// More of what came out.
+    /// Returns the note with further results.
     #[must_use]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
-    /// Whether it is a number that is not judged.
+    /// Returns true for a number that is only reported.
     #[must_use]
     pub fn is_report(&self) -> bool {
         self.report
     }
 
-    /// Whether it is within; none if it is only reported.
+    /// Returns whether the result is within its tolerance, or `None` if it is only reported.
     #[must_use]
     pub fn pass(&self) -> Option<bool> {
         self.pass
     }
 
-    /// Whether it is judged and not within.
+    /// Returns true if the check is judged and does not pass.
     #[must_use]
     pub fn fails(&self) -> bool {
         self.pass == Some(false)
     }
 
-    /// Why it fails, if that is known.
+    /// Returns the reason of a known failure.
     #[must_use]
     pub fn known(&self) -> Option<&str> {
         self.known.as_deref()
     }
 
-    /// The full name of the entry that it is of.
+    /// Returns the full name of the entry that the check belongs to.
     #[must_use]
     pub fn entry(&self) -> &str {
         &self.entry
@@ -363,7 +365,7 @@ impl Check {
         self.known = Some(reason.to_owned());
     }
 
-    /// How it came out, in a word of four letters or more.
+    /// Returns the verdict in one word of at most six letters.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
         match self.pass {
@@ -377,7 +379,7 @@ impl Check {
         self.ratio().is_some_and(|ratio| (ratio - 1.0).abs() <= CELL_NEAR)
     }
 
-    /// Ours as a share of the paper's, where both are numbers.
+    /// Returns ours divided by the paper's figure if both are numbers.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         let paper = self.paper.as_ref().and_then(Figure::number).filter(|paper| *paper != 0.0)?;
@@ -385,14 +387,14 @@ impl Check {
     }
 }
 
-/// The cells of one table, and behind them the check that nine in ten are within 10%.
+/// Returns the cells of one table, followed by the check that nine in ten of them are within 10%.
 #[must_use]
 pub fn cells(mut cells: Vec<Check>) -> Vec<Check> {
     cells.push(share_near("share of the cells within 10%", &cells));
     cells
 }
 
-/// The check that nine in ten of these are within 10%; it notes the others.
+/// Creates the check that nine in ten of `cells` are within 10%; its note names the others.
 pub(super) fn share_near(what: &str, cells: &[Check]) -> Check {
     let share = cells.iter().filter(|check| check.is_near()).count() as f64;
     let share = share / cells.len().max(1) as f64;
@@ -403,7 +405,7 @@ pub(super) fn share_near(what: &str, cells: &[Check]) -> Check {
     }
 }
 
-/// The cells that are not within 10%, by name.
+/// Returns the names of the cells that are not within 10%.
 pub(super) fn far(cells: &[Check]) -> Vec<&str> {
     cells.iter().filter(|check| !check.is_near()).map(|check| check.what.as_str()).collect()
 }

@@ -1,5 +1,5 @@
-//! Clients of a store in a simulated machine: threads that each wait for one answer before they ask
-//! again, on processors of which there are only so many.
+//! Clients of a store in a simulated machine: threads that each wait for a reply before the next
+//! request, on a limited number of processors.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,19 +17,19 @@ use fastrand::Rng;
 use crate::values::ValueMaker;
 use crate::ycsb::{Chooser, Kind, Names, Population, Workload};
 
-/// What our store took of a processor to put 1000 bytes when this was written; it takes less than
-/// half of it now (`docs/store.md`).
+/// Processor time of a put of 1000 bytes in our store when this was written; the store now needs
+/// less than half of it (`docs/store.md`).
 pub(super) const CPU_PUT: Picos = Picos::from_nanos(6_500);
-/// And to get a value that is read for the first time.
+/// Processor time of a get of a value that is read for the first time.
 pub(super) const CPU_GET: Picos = Picos::from_nanos(5_000);
 
-/// What both are, for the scenarios.
+/// Explanation of both costs, for the scenarios.
 pub(super) const CPU_SAID: &str = "A put takes 6.5 us of a processor, more than our store takes \
     on a machine of today, and a get 5 us, about what it takes (docs/store.md); what freezing and \
     merging compute takes no time.";
 
-/// The processors of a machine. Who computes has one of them for himself, and waits for it where
-/// there is none.
+/// Processors of a machine. A thread that computes has one of them to itself and waits until one is
+/// free.
 pub(super) struct Processors {
     world: World,
     free_at: Mutex<BinaryHeap<Reverse<Picos>>>,
@@ -41,7 +41,7 @@ impl Processors {
         Processors { world: world.clone(), free_at: Mutex::new(free_at) }
     }
 
-    /// The calling thread computes for so long.
+    /// Occupies a processor for `time`; the calling thread waits until its computation ends.
     pub(super) fn spend(&self, time: Picos) {
         let end = {
             let mut free_at = self.free_at.lock();
@@ -54,7 +54,7 @@ impl Processors {
     }
 }
 
-/// What the clients of a store have.
+/// State that the clients of a store share.
 pub(super) struct Subject {
     pub(super) world: World,
     pub(super) processors: Arc<Processors>,
@@ -64,24 +64,24 @@ pub(super) struct Subject {
     pub(super) population: Arc<Population>,
 }
 
-/// What clients are to do.
+/// Work for the clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub(super) workload: Workload,
     pub(super) clients: u32,
-    /// All of them together.
+    /// Operations of all clients together.
     pub(super) operations: u64,
 }
 
-/// What clients saw.
+/// Measurements of the clients.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
-    /// Response times of reads; the first half of a read-modify-write is one.
+    /// Response times of reads, including the read of a read-modify-write.
     pub(super) reads: Histogram,
-    /// Of updates and inserts.
+    /// Response times of updates and inserts.
     pub(super) writes: Histogram,
     pub(super) operations: u64,
-    /// Keys and values that were put.
+    /// Bytes of keys and values that were put.
     pub(super) user_bytes: u64,
 }
 
@@ -94,7 +94,7 @@ impl Seen {
     }
 }
 
-/// Lets clients do some work, and waits for them.
+/// Runs the clients and waits until all of them are done.
 pub(super) fn carry_out(subject: &Arc<Subject>, work: Work) -> Result<Seen, String> {
     let left = Arc::new(AtomicU64::new(work.operations));
     let clients = (0..work.clients).map(|number| {

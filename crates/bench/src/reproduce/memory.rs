@@ -1,8 +1,8 @@
-//! Simulated threads that access a memory model in virtual time, and what is measured of them.
+//! Simulated threads that access a memory model in virtual time, and their measurements.
 //!
-//! Closed loops: each thread makes one access after the other. Nothing is counted until every
-//! thread has warmed up, nor once every thread has been counted often enough; meanwhile all keep
-//! going, so the load is the same throughout.
+//! Each thread runs a closed loop, one access after the other. Counting starts when every thread
+//! has warmed up and ends when every thread has been counted often enough. All threads keep running
+//! in the meantime, which keeps the load constant.
 
 use std::sync::Arc;
 
@@ -15,21 +15,22 @@ use entresol_media::model::memory::{
     Accessor, Fence, MediumCounts, MemoryAccess, MemoryModel, MemoryOp, Parameters,
 };
 
-/// Every thread has this much of the device for itself.
+/// Bytes of the device that belong to one thread alone.
 const AREA_BYTES: u64 = 4 << 30;
-/// A thread warms up with so many bytes, and is counted for as many again, ...
+/// Bytes that a thread accesses to warm up. As many again are counted.
 const WARM_BYTES: u64 = 2 << 20;
-/// ... but in at least so many accesses, ...
+/// Least number of accesses in either phase.
 const ACCESSES_MIN: u64 = 2;
-/// ... and at most in so many: whole units, however small the accesses.
+/// Largest number of accesses in either phase. It covers whole units of the device however small
+/// the accesses are.
 const ACCESSES_MAX: u64 = 640;
 
-/// Where a thread's accesses go.
+/// Addresses of a thread's accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// Anywhere in the thread's area, aligned to the access's size or a page.
+    /// Random offsets in the thread's area, aligned to the size of an access or to a page.
     Random,
-    /// Each behind the last.
+    /// Each access begins where the last one ended.
     Sequential,
 }
 
@@ -42,7 +43,7 @@ impl Pattern {
     }
 }
 
-/// Threads that do the same.
+/// Threads that do the same work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
     pub threads: u32,
@@ -50,18 +51,18 @@ pub(super) struct Group {
     pub fence: Fence,
     pub bytes: u64,
     pub pattern: Pattern,
-    /// A thread begins no access sooner after its last than this; zero: at once.
+    /// Least time between the beginnings of two accesses of a thread; zero for none.
     pub period: Picos,
 }
 
 impl Group {
-    /// Threads that load.
+    /// Creates a group of threads that load.
     pub(super) fn readers(threads: u32, bytes: u64, pattern: Pattern) -> Group {
         let (op, fence, period) = (MemoryOp::Load, Fence::None, Picos::ZERO);
         Group { threads, op, fence, bytes, pattern, period }
     }
 
-    /// Threads that store past the caches, with a fence behind each block.
+    /// Creates a group of threads that store past the caches, with a fence after each block.
     pub(super) fn writers(threads: u32, bytes: u64, pattern: Pattern) -> Group {
         let (op, fence, period) = (MemoryOp::NtStore, Fence::AtEnd, Picos::ZERO);
         Group { threads, op, fence, bytes, pattern, period }
@@ -72,14 +73,14 @@ impl Group {
     }
 }
 
-/// What was measured of one group.
+/// Measurements of one group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measured {
-    /// How long each access took.
+    /// Latency of each access.
     pub latencies: Vec<Picos>,
-    /// Bytes moved while it was measured.
+    /// Bytes transferred during the measurement.
     pub bytes: u64,
-    /// How long was measured.
+    /// Length of the measurement.
     pub time: Picos,
 }
 
@@ -94,14 +95,14 @@ impl Measured {
     }
 }
 
-/// What a run yields: each group in order, and what the medium did meanwhile.
+/// Result of a run: the groups in order, and the counts of the medium over the same time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scene {
     pub groups: Vec<Measured>,
     pub counts: MediumCounts,
 }
 
-/// Lets the groups loose on an idle device.
+/// Runs the groups on an idle device.
 pub(super) fn run(parameters: &Parameters, groups: &[Group], seed: u64) -> Scene {
     let world = World::new(WorldOptions::seeded(seed));
     let threads = groups.iter().map(|group| u64::from(group.threads)).sum();
@@ -139,18 +140,18 @@ pub(super) fn run(parameters: &Parameters, groups: &[Group], seed: u64) -> Scene
     state.lock().scene.clone()
 }
 
-/// One group alone.
+/// Runs one group alone.
 pub(super) fn alone(parameters: &Parameters, group: Group, seed: u64) -> Measured {
     run(parameters, &[group], seed).groups.swap_remove(0)
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// So many threads have yet to warm up.
+    /// Threads that have yet to warm up.
     Warming {
         threads: u64,
     },
-    /// So many have yet to be counted often enough.
+    /// Threads that have yet to be counted often enough.
     Measuring {
         threads: u64,
     },
@@ -229,7 +230,7 @@ impl Worker {
             && began >= state.since
         {
             self.counted += 1;
-            // Each thread counts as often as every other of its group.
+            // Every thread of a group contributes equally many latencies.
             if self.counted <= enough {
                 state.scene.groups[self.position].latencies.push(now.since(began));
             }

@@ -1,12 +1,12 @@
-//! The papers' tables and figures, run again on models in virtual time: theirs beside ours.
+//! Reproductions of the papers' tables and figures on models in virtual time, theirs beside ours.
 //!
-//! An [`Entry`] is one table or figure; each paper has its folder. An entry runs a scenario and
-//! yields [`Check`]s, each with the tolerance that it names. Everything runs in virtual time, so
-//! the same seed gives the same numbers on any machine, but for what a mechanism costs the
-//! processor (`002-fig5a`), which is measured on the machine at hand, and only when it is asked
-//! for. Deliberately absent: the papers' numbers as answers. They stand in the checks, to compare
-//! with, and nowhere in a model. Every check is listed in `catalogue.toml`, with its tolerance and
-//! the paper's number, and those that are known to fail in `expected-failures.toml`.
+//! An [`Entry`] is one table or figure; each paper has a folder. An entry runs a scenario and
+//! yields [`Check`]s, each with its tolerance. Virtual time makes the numbers of a seed equal on
+//! every machine. The one exception is the processor time of a mechanism (`002-fig5a`): it is
+//! measured on the machine at hand, and only on request. The papers' numbers deliberately do not
+//! appear in any model; they stand in the checks, for comparison. `catalogue.toml` lists every
+//! check with its tolerance and the paper's number, and `expected-failures.toml` the known
+//! failures.
 
 mod catalogue;
 mod check;
@@ -31,13 +31,13 @@ pub use tolerance::{Grace, Side, Tolerance};
 
 use crate::error::BenchError;
 
-/// What every entry is given.
+/// Settings that every entry receives.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Seed of everything that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// As many keys as the scenarios are made for, where fewer are taken otherwise so that a run
-    /// takes a minute.
+    /// Uses as many keys as the scenarios are designed for. Otherwise the scenarios are scaled down
+    /// to a run of about a minute.
     pub full_scale: bool,
 }
 
@@ -47,52 +47,52 @@ impl Default for Settings {
     }
 }
 
-/// One table or figure of a paper, or a part of one.
+/// Table or figure of a paper, or a part of one.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// The paper and the table or figure: `000-table3`.
+    /// Paper and table or figure: `000-table3`.
     pub name: &'static str,
-    /// Which part of it, if its parts need scenarios of their own: `a`, else empty.
+    /// Part of the table or figure that has a scenario of its own, as in `a`; otherwise empty.
     pub part: &'static str,
-    /// Where it stands: the paper's short title and the table or figure.
+    /// Source: the paper's short title and the table or figure.
     pub source: &'static str,
-    /// What it shows, in a few words, for the list.
+    /// Short description for the list.
     pub about: &'static str,
     /// Runs the scenario.
     pub run: fn(&Settings) -> Outcome,
 }
 
 impl Entry {
-    /// The name by which this entry alone is run: `002-fig1a`.
+    /// Returns the name that selects this entry alone: `002-fig1a`.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}{}", self.name, self.part)
     }
 }
 
-/// Every entry in virtual time, in the order of the papers.
+/// Returns every entry in virtual time, in the order of the papers.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     [seed000::ENTRIES, seed001::ENTRIES, seed002::ENTRIES, seed003::ENTRIES, seed004::ENTRIES]
         .into_iter()
         .flatten()
 }
 
-/// What is measured in real time: no two runs are the same, and neighbours disturb them.
+/// Returns the entries measured in real time: no two runs are equal, and other load disturbs them.
 pub fn measured() -> impl Iterator<Item = &'static Entry> {
     seed002::MEASURED.iter()
 }
 
-/// All of them.
+/// Returns all entries, those in real time first.
 pub fn everything() -> impl Iterator<Item = &'static Entry> {
     measured().chain(entries())
 }
 
-/// The entries that are meant by `names`, grouped by the name under which their checks are
-/// printed: a bare name brings all parts. No names at all bring everything in virtual time, the
-/// number of a paper (`000`) all of that which is the paper's.
+/// Returns the entries that `names` select, grouped by the name under which their checks are
+/// printed. A name without a part selects all parts, and a paper's number (`000`) selects all of
+/// its entries in virtual time. No names at all select every entry in virtual time.
 ///
 /// # Errors
-/// If a name is none, with the nearest one.
+/// Fails if a name is unknown; the error suggests the nearest one.
 pub fn select(names: &[String]) -> Result<Vec<(String, Vec<&'static Entry>)>, BenchError> {
     let mut chosen: Vec<(String, Vec<&'static Entry>)> = Vec::new();
     let mut choose = |name: String, entry: &'static Entry| match chosen
@@ -143,7 +143,7 @@ fn unknown(name: &str) -> BenchError {
 pub(crate) mod tests {
     use super::*;
 
-    /// What an entry would have yielded with these checks.
+    /// Builds the result of an entry with these checks.
     pub(crate) fn made(name: &str, checks: Vec<Check>, settings: Settings) -> Reproductions {
         let entry = everything().find(|entry| entry.full_name() == name).expect("an entry");
         let outcome = Outcome { checks, ..Outcome::default() };
@@ -151,7 +151,8 @@ pub(crate) mod tests {
         Reproductions::new(vec![one], &settings)
     }
 
-    /// Runs an entry: its checks are those of the catalogue, and fail as they are known to.
+    /// Runs an entry and asserts that its checks are those of the catalogue and fail only as
+    /// listed.
     pub(crate) fn holds(name: &str) {
         let entry = everything().find(|entry| entry.full_name() == name).expect("an entry");
         let settings = Settings::default();

@@ -1,4 +1,4 @@
-//! What a reproduction yields: its scenario, checks and drawings, as JSON, tables and a page.
+//! Results of reproductions: scenario, checks and drawings, as JSON, tables and an HTML page.
 
 use serde::{Serialize, Serializer};
 
@@ -9,22 +9,22 @@ use super::{Entry, Settings};
 use crate::report::table::number;
 use crate::report::{Page, Table};
 
-/// The check of an entry that could not be run.
+/// Check of an entry whose run failed.
 pub(super) const RUN_FAILED: &str = "every operation is answered rightly";
 
-/// What running an entry yields.
+/// Result of running an entry.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// The scenario in sentences, with everything that the paper leaves open and was chosen here.
+    /// Scenario in sentences, with every choice that the paper leaves open.
     pub scenario: Vec<String>,
-    /// The comparisons.
+    /// Comparisons with the paper.
     pub checks: Vec<Check>,
-    /// Drawings from [`crate::report::svg`], for the page.
+    /// Drawings from [`crate::report::svg`] for the page.
     pub drawings: Vec<String>,
 }
 
 impl Outcome {
-    /// What an entry yields whose runs failed.
+    /// Creates the result of an entry whose run failed.
     pub(super) fn failed(what: String) -> Outcome {
         let check = Check::shape(RUN_FAILED, "yes", what, false);
         Outcome { checks: vec![check], ..Outcome::default() }
@@ -41,22 +41,21 @@ impl Outcome {
     }
 }
 
-/// One table or figure, run.
+/// Result of one table or figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reproduction {
-    /// Its name.
+    /// Name of the table or figure, or of one part.
     pub name: String,
-    /// Where it stands.
+    /// Source: the paper's short title and the table or figure.
     pub source: &'static str,
-    /// The comparisons.
+    /// Comparisons with the paper.
     pub checks: Vec<Check>,
-    /// Whether all of them that are judged are within their tolerances, there is one at all, and
-    /// they are those of the catalogue.
+    /// True if at least one check is judged, none fails, and the checks are those of the catalogue.
     pub pass: bool,
-    /// How they differ from the catalogue's, in words.
+    /// Differences from the catalogue, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
-    /// The scenario in sentences.
+    /// Scenario in sentences.
     pub scenario: Vec<String>,
     /// Full names of the entries.
     #[serde(skip)]
@@ -66,7 +65,7 @@ pub struct Reproduction {
 }
 
 impl Reproduction {
-    /// What the parts of one table or figure yielded, held to the catalogue.
+    /// Joins the results of the parts of one table or figure and compares them with the catalogue.
     pub(super) fn new(name: &str, ran: Vec<(&Entry, Outcome)>, catalogue: &Catalogue) -> Self {
         let source = ran.first().map_or("", |(part, _)| part.source);
         let (mut whole, mut parts, mut differences) = (Outcome::default(), vec![], vec![]);
@@ -101,7 +100,7 @@ impl Reproduction {
         table
     }
 
-    /// Sentences below the table: what is known of failures, what is not as in the catalogue.
+    /// Returns the sentences below the table: known failures and differences from the catalogue.
     fn remarks(&self) -> Vec<String> {
         let known = |check: &Check| {
             let reason = check.known().filter(|_| check.fails())?;
@@ -113,7 +112,7 @@ impl Reproduction {
     }
 }
 
-/// Everything that was run.
+/// Results of everything that was run.
 #[derive(Debug, Clone)]
 pub struct Reproductions {
     reproductions: Vec<Reproduction>,
@@ -142,24 +141,24 @@ impl Reproductions {
         Reproductions { reproductions, settings: *settings }
     }
 
-    /// One after the other.
+    /// Iterates over the results.
     pub fn iter(&self) -> impl Iterator<Item = &Reproduction> {
         self.reproductions.iter()
     }
 
-    /// Whether the entry of this full name was run.
+    /// Returns true if the entry of this full name was run.
     #[must_use]
     pub fn ran(&self, entry: &str) -> bool {
         self.reproductions.iter().any(|one| one.parts.iter().any(|part| part == entry))
     }
 
-    /// What all of them were given.
+    /// Returns the settings of all entries.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Says of each failure whether it is known, and why it is one.
+    /// Adds the reason to each failure that is known.
     pub fn mark(&mut self, known: &Known) {
         for check in self.reproductions.iter_mut().flat_map(|one| &mut one.checks) {
             if let Some(reason) = known.reason(check).filter(|_| check.fails()) {
@@ -168,19 +167,19 @@ impl Reproductions {
         }
     }
 
-    /// Whether every one passed.
+    /// Returns true if every reproduction passed.
     #[must_use]
     pub fn pass(&self) -> bool {
         self.reproductions.iter().all(|one| one.pass)
     }
 
-    /// The names of those that did not.
+    /// Returns the names of the reproductions that failed.
     #[must_use]
     pub fn failed(&self) -> Vec<&str> {
         self.reproductions.iter().filter(|one| !one.pass).map(|one| one.name.as_str()).collect()
     }
 
-    /// The results for a terminal.
+    /// Formats the results for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -195,7 +194,7 @@ impl Reproductions {
         text
     }
 
-    /// How many there are of everything, and what is missing.
+    /// Formats the counts of results and the list of missing checks.
     fn summary(&self) -> String {
         let all = || self.reproductions.iter().flat_map(|one| &one.checks);
         let reports = all().filter(|check| check.is_report()).count();
@@ -217,7 +216,7 @@ impl Reproductions {
             self.reproductions.len(),
         );
         for (entry, check, reason) in Catalogue::built_in().missing() {
-            // What has no entry at all is missing whatever was asked for.
+            // A missing entry is listed in every run, a missing check only if its entry was run.
             if check.is_none() || self.ran(entry) {
                 let check = check.map_or(String::new(), |check| format!(", {check}"));
                 text.push_str(&format!("missing: {entry}{check}: {reason}\n"));
@@ -226,7 +225,7 @@ impl Reproductions {
         text
     }
 
-    /// The results as a page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("The papers' tables and figures, theirs beside ours");

@@ -1,4 +1,5 @@
-//! Entries, several at a time: each has worlds of its own, so what comes out is the same.
+//! Runs several entries at a time. Each has simulated worlds of its own; the results are therefore
+//! the same as in sequence.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -14,23 +15,24 @@ use super::{Entry, Settings, seed001, seed004};
 use crate::process::on_threads;
 use crate::progress::Progress;
 
-/// How long an entry has run, in real time.
+/// Real time that an entry took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Took {
-    /// Its full name.
+    /// Full name of the entry.
     pub entry: String,
-    /// From its begin to its end. Of entries that share a run the first has it.
+    /// Time from the beginning to the end of the entry. The first of several entries that share a
+    /// run bears its time.
     pub time: Duration,
 }
 
-/// Where an entry stands among those that were chosen.
+/// Position of an entry among the chosen ones.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     chosen: usize,
     part: usize,
 }
 
-/// Entries that are run by one thread, one after the other.
+/// Entries that one thread runs, one after the other.
 struct Unit {
     entries: Vec<(Place, &'static Entry)>,
     seconds: u32,
@@ -38,7 +40,7 @@ struct Unit {
 
 type Chosen = [(String, Vec<&'static Entry>)];
 
-/// The chosen entries in units: those that show sides of one run are together.
+/// Groups the chosen entries into units; entries that show sides of one run share a unit.
 fn units(chosen: &Chosen) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
     let mut shared: BTreeMap<&str, usize> = BTreeMap::new();
@@ -61,13 +63,13 @@ fn units(chosen: &Chosen) -> Vec<Unit> {
             units.push(Unit { entries: vec![place], seconds });
         }
     }
-    // What takes longest begins first.
+    // The longest unit begins first.
     units.sort_by_key(|unit| std::cmp::Reverse(unit.seconds));
     units
 }
 
-/// Runs the chosen entries, so many at a time. The results come in the order in which the entries
-/// were chosen, and are the same however many run together; how long each took comes beside them.
+/// Runs the chosen entries, `jobs` at a time. The results come in the order of the choice and do
+/// not depend on `jobs`. The real time of each entry is returned beside them.
 #[must_use]
 pub fn reproduce(
     chosen: &Chosen,

@@ -1,60 +1,60 @@
-//! How far ours may be off the paper's, in a form that is read and printed alike.
+//! Tolerances of checks, in one form for parsing and printing.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Grace on bounds: the right side, or this much beyond.
+/// Grace on bounds, as a share of the limit.
 const BOUND_GRACE: f64 = 0.05;
-/// A cell of a table is near when it is within this.
+/// Largest relative difference at which a cell of a table is near.
 pub(super) const CELL_NEAR: f64 = 0.10;
-/// No cell may be farther away than this.
+/// Largest relative difference that any cell may have.
 const CELL_FAR: f64 = 0.25;
 
-/// How a check is judged. Being better than the paper passes bounds and counts «or fewer», and
-/// nothing else.
+/// Rule by which a check is judged. A result better than the paper's passes only a bound or a count
+/// «or fewer».
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tolerance {
-    /// A cell of a table: within 25%; that nine in ten are within 10% is a check of its own.
+    /// Cell of a table: within 25%. A separate check demands that nine in ten are within 10%.
     Cell,
-    /// Within so many per cent of the paper's number.
+    /// Within this many per cent of the paper's number.
     About(f64),
-    /// At most so many per cent above the paper's number.
+    /// At most this many per cent above the paper's number.
     OrFewer(f64),
-    /// A bound, with 5% of grace or without.
+    /// Bound, with 5% grace or without.
     Bound(Side, f64, Grace),
-    /// A range, its ends included.
+    /// Range, both ends included.
     Within(f64, f64),
-    /// A statement in words, which the entry judges; with the slack that its comparison allows.
+    /// Statement in words, which the entry judges, with the slack that its comparison allows.
     Shape(Option<String>),
-    /// Printed beside the paper's, never judged.
+    /// Number printed beside the paper's and never judged.
     Report,
 }
 
-/// The side of a limit on which ours has to be.
+/// Side of a limit on which the result must lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Not above it.
+    /// At or below the limit.
     AtMost,
-    /// Not below it.
+    /// At or above the limit.
     AtLeast,
-    /// Really below it.
+    /// Strictly below the limit.
     Below,
-    /// Really above it.
+    /// Strictly above the limit.
     Above,
 }
 
-/// How much a bound gives.
+/// Grace of a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grace {
-    /// 5%.
+    /// 5% of the limit.
     Some,
-    /// None.
+    /// No grace.
     None,
 }
 
 impl Tolerance {
-    /// How far ours is beyond what is allowed: nothing if it is within, no number if that is
-    /// decided in words or not at all.
+    /// Returns the distance by which `ours` exceeds the tolerance, 0 if it is within. Returns
+    /// `None` if the check is judged in words or not at all.
     #[must_use]
     pub fn beyond(&self, paper: Option<f64>, ours: f64) -> Option<f64> {
         let off = |percent: f64| {
@@ -77,12 +77,13 @@ impl Tolerance {
             Tolerance::Within(low, high) => Some((low - ours).max(ours - high)),
             Tolerance::Shape(_) | Tolerance::Report => None,
         }?;
-        // What is no number is beyond everything.
+        // NaN exceeds every tolerance.
         let over = if ours.is_nan() || over.is_nan() { f64::INFINITY } else { over };
         Some(over.max(0.0))
     }
 
-    /// Whether a number is within; none if that is decided in words or not at all.
+    /// Returns whether a number is within the tolerance, or `None` if the check is judged in words
+    /// or not at all.
     pub(super) fn allows(&self, paper: Option<f64>, ours: f64) -> Option<bool> {
         let beyond = self.beyond(paper, ours)?;
         let is_off_limit = match self {

@@ -1,5 +1,5 @@
-//! How any subject is tried: history after history until time is up or one fails, which is then
-//! made short.
+//! Driver of all subjects: it tries histories until time is up or one fails, and shortens the
+//! failing history.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,35 +15,35 @@ use crate::error::BenchError;
 use crate::process::thread_cpu_ns;
 use crate::progress::Progress;
 
-/// A history is run so often to make it short.
+/// Largest number of runs to shorten a history.
 const SHRINK_RUNS_MAX: u32 = 300;
 
-/// One history and how it is tried.
+/// History of a subject, and the way to try it.
 pub(super) trait Tried {
-    /// What a history consists of.
+    /// Operation of a history.
     type Op: Clone + fmt::Display;
 
-    /// What is tried, under which model.
+    /// Returns the name of the subject, with the model of the media.
     fn name(&self) -> String;
 
-    /// The history.
+    /// Returns the operations of the history.
     fn history(&self) -> Vec<Self::Op>;
 
-    /// Does these operations and tries crashes all the way, or until an end is due.
+    /// Runs the operations and tries crashes throughout, or until `stop` is due.
     ///
     /// # Errors
-    /// If they cannot be done at all.
+    /// Fails if the operations cannot be run at all.
     fn run(&self, ops: &[Self::Op], stop: &Stop) -> Result<Ran, BenchError>;
 
-    /// The command that tries it again.
+    /// Returns the command that tries the history again.
     fn command(&self) -> String;
 }
 
-/// What came of a history.
+/// Result of a history.
 pub(super) struct Ran {
-    /// What was looked at.
+    /// Counts of the crashes that were tried.
     pub(super) report: Report,
-    /// What is wrong, if anything is.
+    /// Description of the failure, if there is one.
     pub(super) wrong: Option<String>,
 }
 
@@ -54,20 +54,21 @@ impl From<Report> for Ran {
     }
 }
 
-/// Which histories, for how long, and what ought to be seen.
+/// Selection of histories, the time for them, and the places that they should reach.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The seed of the first history; each next one has the next.
+    /// Seed of the first history; each further history has the next seed.
     pub seed: u64,
-    /// For so long, if given.
+    /// Time limit, if there is one.
     pub time: Option<Duration>,
-    /// So many histories, if given.
+    /// Number of histories, if it is limited.
     pub histories: Option<u64>,
-    /// Whether caches keep their contents when the power fails; both if not given.
+    /// True if caches keep their contents at a power cut, false if not; both are tried if not
+    /// given.
     pub caches_survive: Option<bool>,
-    /// One recovery in so many is cut off by crashes itself; 0 is none.
+    /// One recovery in this many is itself interrupted by crashes; 0 means none.
     pub nested_one_in: u32,
-    /// Volumes that ought to be reached.
+    /// Places in the source that crashes should reach.
     pub known_places: BTreeSet<String>,
 }
 
@@ -85,21 +86,21 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Whether caches survive, in each of the ways in which a history is tried.
+    /// Returns the values of `caches_survive` under which each history is tried.
     pub(super) fn domains(&self) -> impl Iterator<Item = bool> {
         let wanted = self.caches_survive;
         [false, true].into_iter().filter(move |it| wanted.is_none_or(|wanted| wanted == *it))
     }
 }
 
-/// What keeps its contents when the power fails, as the command line has it.
+/// Names the persistence domain as the command line does: what keeps its contents at a power cut.
 pub(super) fn domain(caches_survive: bool) -> &'static str {
     if caches_survive { "caches" } else { "memory" }
 }
 
-/// Tries what `trials` says for each history number in turn, and adds what comes of it to what is
-/// known of the run from the outset. When time is up, or the caller has asked for an end, the
-/// history under way is broken off at its next image.
+/// Tries the histories that `trials` returns for each number in turn and adds their results to
+/// `outcome`. When time is up, or the caller asks for an end, the current history is broken off at
+/// its next image.
 pub(super) fn drive<T: Tried>(
     mut outcome: Outcome,
     plan: &Plan,
@@ -134,8 +135,8 @@ pub(super) fn drive<T: Tried>(
     Ok(outcome)
 }
 
-/// Tries one history. One that fails is made shorter as long as there is time: a run that is broken
-/// off shows nothing, so what it tried is not taken for the shortest.
+/// Tries one history and shortens it if it fails, for as long as there is time. A run that is
+/// broken off proves nothing; its operations are not taken for a shorter failure.
 fn try_one<T: Tried>(
     trial: &T,
     outcome: &mut Outcome,

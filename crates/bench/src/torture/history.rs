@@ -1,4 +1,4 @@
-//! Histories of operations, what a crash may leave of them, and how one history is tried.
+//! Histories of operations on toys, the states that a crash may leave, and a trial of one history.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,15 +18,15 @@ use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 use super::Structure;
 use super::toys::{Cells, Files, Log, Map, Plant, Tree};
 
-/// The region that every toy lives in.
+/// Size of the region in which every toy lives.
 pub(super) const REGION_BYTES: u64 = 256 << 10;
 
 const KEYS: u64 = 48;
-/// Of the toy in files, so few that files become useless.
+/// Keys of the toy in files; few enough that files lose their last live record.
 const FILE_KEYS: u64 = 12;
 const THREADS: u8 = 3;
 
-/// What a thread does.
+/// Operation of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Put {
@@ -36,13 +36,13 @@ pub(super) enum Action {
     Remove {
         key: u64,
     },
-    /// Cells only.
+    /// Read; only cells support it.
     Get {
         key: u64,
     },
 }
 
-/// Something that a thread does.
+/// Operation and the thread that performs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Op {
     pub(super) thread: u8,
@@ -59,7 +59,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// How a history is tried.
+/// Parameters of the trial of a history.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trial {
     pub(super) structure: Structure,
@@ -70,26 +70,26 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// The history of this seed, as it is usually tried.
+    /// Creates a trial with the usual parameters.
     pub(super) fn of(structure: Structure, seed: u64) -> Trial {
         let nested_one_in = Nested::default().one_in;
         Trial { structure, seed, caches_survive: false, nested_one_in, plant: None }
     }
 
-    /// The history of this seed.
+    /// Returns the first `len` operations of this seed's history.
     pub(super) fn history(&self, len: usize) -> Vec<Op> {
         let mut rng = Rng::named(self.seed, "history");
         (0..len as u64).map(|number| self.op(&mut rng, number + 1)).collect()
     }
 
-    /// Values grow, so that each is told from those before it.
+    /// Draws an operation. Values grow, which distinguishes each from all earlier ones.
     fn op(&self, rng: &mut Rng, value: u64) -> Op {
         let key = rng.below(KEYS);
         match self.structure {
             Structure::Cells => {
                 let (thread, key) = (rng.below(THREADS.into()) as u8, key % 4);
                 let get = rng.one_in(2);
-                // A cell has one writer, so that its values grow.
+                // A cell has one writer; its values therefore grow.
                 let owner = (key % u64::from(THREADS)) as u8;
                 match get {
                     true => Op { thread, action: Action::Get { key } },
@@ -106,12 +106,12 @@ impl Trial {
         }
     }
 
-    /// Does the operations and tries crashes all the way.
+    /// Runs the operations and tries crashes throughout.
     pub(super) fn run(&self, ops: &[Op]) -> Result<Report, String> {
         self.run_until(ops, &Stop::new())
     }
 
-    /// Does the operations and tries crashes all the way, or until an end is due.
+    /// Runs the operations and tries crashes throughout, or until `stop` is due.
     pub(super) fn run_until(&self, ops: &[Op], stop: &Stop) -> Result<Report, String> {
         match self.structure {
             Structure::Tree => run_map::<Tree<RecordedRegion>>(self, ops, stop),
@@ -145,12 +145,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a map must hold after a crash.
+/// Contents that a map must have after a crash.
 #[derive(Default)]
 struct Expected {
-    /// All that was acknowledged.
+    /// Records of all acknowledged operations.
     records: BTreeMap<u64, u64>,
-    /// What was not yet: it may be there or not.
+    /// Operation not yet acknowledged, which may or may not have taken effect.
     in_flight: Option<Action>,
 }
 
@@ -195,7 +195,7 @@ fn act(records: &mut BTreeMap<u64, u64>, action: Action) {
     }
 }
 
-/// Does the operations, and keeps what is expected in step, until a crash shows a failure.
+/// Runs the operations and updates the expected contents, until a crash shows a failure.
 fn carry_out<S: Subject>(
     ops: &[Op],
     expected: &Mutex<Expected>,
@@ -215,11 +215,11 @@ fn carry_out<S: Subject>(
     Ok(())
 }
 
-/// A map under trial.
+/// Map under trial.
 struct Maps<M> {
     expected: Mutex<Expected>,
     plant: Option<Plant>,
-    /// Used again from image to image.
+    /// Buffer that is reused from image to image.
     found: Mutex<Vec<(u64, u64)>>,
     map: PhantomData<fn() -> M>,
 }
@@ -263,7 +263,7 @@ fn run_map<M: Map<RecordedRegion> + 'static>(
     Ok(explorer.finish(&power))
 }
 
-/// Records in files and their index in a region, of one machine.
+/// Records in files and their index in a region, on one machine.
 struct Joint {
     expected: Mutex<Expected>,
     plant: Option<Plant>,
@@ -304,7 +304,7 @@ fn run_files(trial: &Trial, ops: &[Op], stop: &Stop) -> Result<Report, String> {
     Ok(explorer.finish(&power))
 }
 
-/// A flipped bit in any of a log's records is told, or nothing comes of it.
+/// Checks that a flipped bit in any record of a log is detected or has no effect.
 fn flips(trial: &Trial, ops: &[Op]) -> Result<(), String> {
     let region = trial.region(&Power::new())?;
     let mut log = Log::open(region.clone(), None)?;
@@ -332,8 +332,8 @@ fn flips(trial: &Trial, ops: &[Op]) -> Result<(), String> {
     Ok(())
 }
 
-/// What cells must hold after a crash: for each key the most that was acknowledged or seen, and the
-/// most that somebody began to write.
+/// Values that cells must have after a crash. For each key: the largest value that was acknowledged
+/// or read, and the largest whose write began.
 #[derive(Default)]
 struct Promises(Mutex<BTreeMap<u64, (u64, u64)>>);
 

@@ -1,4 +1,4 @@
-//! Indexes under crashes: the histories of [`entresol_index::trial`], until time is up.
+//! Torture of indexes: the histories of [`entresol_index::trial`] with crashes, until time is up.
 
 use entresol_base::Stop;
 use entresol_index::keys::{Bytes, Inline};
@@ -16,12 +16,12 @@ use crate::error::BenchError;
 use crate::index::IndexName;
 use crate::progress::Progress;
 
-/// What is tried.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// For how long, and which histories: each index in turn has one of each seed.
+    /// Time and histories; each index in turn runs one history of each seed.
     pub plan: Plan,
-    /// These, in turn.
+    /// Indexes to try, in turn.
     pub indexes: Vec<IndexName>,
 }
 
@@ -34,7 +34,7 @@ impl Default for Settings {
 /// Tries histories until time is up or one fails.
 ///
 /// # Errors
-/// If nothing is to be tried.
+/// Fails if there is nothing to try or an index is not persistent.
 pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, BenchError> {
     if let Some(none) = settings.indexes.iter().find(|it| !IndexName::PERSISTENT.contains(it)) {
         let problem = format!("{none} keeps nothing, so no crash can be survived");
@@ -42,7 +42,7 @@ pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, Benc
     }
     let outcome = Outcome { subject: "index", ..Outcome::default() };
     let mut outcome = drive(outcome, &settings.plan, |number| trial(settings, number), progress)?;
-    // A history that failed, or so many as were asked for, leave nothing out for want of time.
+    // Only a run that is limited by time can miss a subject.
     if outcome.failure.is_none() && settings.plan.histories.is_none() {
         let of = settings.indexes.len() as u64 * settings.plan.domains().count() as u64;
         let names = (outcome.histories..of).flat_map(|number| trial(settings, number));
@@ -51,14 +51,14 @@ pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, Benc
     Ok(outcome)
 }
 
-/// One history of one index.
+/// History of one index.
 struct Trial {
     index: IndexName,
     options: TrialOptions,
 }
 
-/// Each index in turn has its history of each seed, all of them first with volatile, then with
-/// durable caches.
+/// Returns the trial of a number. Every index runs the history of a seed with volatile caches, then
+/// every index runs it with durable ones.
 fn trial(settings: &Settings, number: u64) -> Vec<Trial> {
     let Settings { plan, indexes } = settings;
     let (of, domains) = (indexes.len().max(1) as u64, plan.domains().count() as u64);
@@ -85,7 +85,7 @@ impl Tried for Trial {
         trial::history(&self.options)
     }
 
-    /// A wrong answer without any crash is a failure as well.
+    /// Counts a wrong result without a crash as a failure as well.
     fn run(&self, ops: &[Op], stop: &Stop) -> Result<Ran, BenchError> {
         Ok(match run(self.index, &self.options, ops, stop) {
             Ok(report) => report.into(),
@@ -107,7 +107,8 @@ impl Tried for Trial {
     }
 }
 
-/// Odd seeds try keys of any length, whose records take room, where an index can have them.
+/// Returns options for keys of any length if the seed is odd. Such keys take more room, and only
+/// some indexes support them.
 fn with_long_keys(options: &TrialOptions) -> Option<TrialOptions> {
     (options.seed % 2 == 1).then_some(TrialOptions { region_bytes: 1 << 20, ..*options })
 }
@@ -120,7 +121,7 @@ fn run(
 ) -> Result<Report, String> {
     type On = RecordedRegion;
     match index {
-        // Small nodes: more splits.
+        // Small nodes cause more splits.
         IndexName::FastFair => trial::run_until::<FastFair<On>>(
             options,
             &FastFairOptions { node_bytes: 128 },

@@ -1,5 +1,5 @@
-//! The crash machine tries itself: toy structures in a recorded region, right ones, which must
-//! pass, or with a planted bug, which must be found.
+//! Self-test of the crash machine on toy structures in a recorded region. Correct toys must pass,
+//! and a planted bug must be found.
 
 use entresol_base::Stop;
 
@@ -10,31 +10,31 @@ use super::{Plant, Structure};
 use crate::error::BenchError;
 use crate::progress::Progress;
 
-/// The operations of a history.
+/// Operations of a history.
 const HISTORY_LEN: usize = 200;
 
-/// What is tried.
+/// Settings of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// For how long, and which histories.
+    /// Time and histories.
     pub plan: Plan,
-    /// These; empty is all, in turn.
+    /// Structures to try in turn; all of them if empty.
     pub structures: Vec<Structure>,
-    /// The bug to plant.
+    /// Bug to plant.
     pub plant: Option<Plant>,
 }
 
 /// Tries histories until time is up or one fails.
 ///
 /// # Errors
-/// If nothing is to be tried, or a history cannot be run at all.
+/// Fails if there is nothing to try or a history cannot be run at all.
 pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, BenchError> {
     let planted = settings.plant.is_some();
     let outcome = Outcome { subject: "media", planted, ..Outcome::default() };
     drive(outcome, &settings.plan, |number| trials(settings, number), progress)
 }
 
-/// The ways in which one history is tried.
+/// Returns the trials of one history, one for each persistence domain.
 fn trials(settings: &Settings, number: u64) -> Vec<Trial> {
     let Settings { plan, structures, plant } = settings;
     let structures = if structures.is_empty() { &Structure::ALL[..] } else { structures };
@@ -76,10 +76,10 @@ impl Tried for Trial {
     }
 }
 
-/// The suite that mutants are tried against: histories that pass, and damage that is told.
+/// Runs the suite for mutants: histories that pass, and damage that is detected.
 ///
 /// # Errors
-/// What failed.
+/// Returns the failure in words.
 pub fn suite(structure: Structure) -> Result<(), String> {
     for seed in 0..4 {
         let trial = Trial::of(structure, seed);

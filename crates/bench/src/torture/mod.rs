@@ -1,9 +1,9 @@
-//! Torture: seeded histories with crashes, one after the other, until time is up or something
-//! fails; then the one command that shows it again, and the shortest history that still fails.
+//! Torture: seeded histories with crashes, one after the other, until time is up or one fails. A
+//! failure is reported with the command that repeats it and the shortest history that still fails.
 //!
-//! Each subject has a file: [`media`], in which the crash machine tries itself, [`mod@index`],
-//! [`store`], and [`processes`], in which a store's process is really killed. Subjects of other
-//! crates (cache, server) are to stand beside them.
+//! Each subject has a file: [`media`] tests the crash machine itself, [`mod@index`] and [`store`]
+//! simulate crashes, and [`processes`] kills real processes of a store. Subjects of other crates
+//! (cache, server) belong beside them.
 
 mod drive;
 mod history;
@@ -23,25 +23,25 @@ pub use drive::Plan;
 pub use outcome::{FailureFound, Outcome, PlaceSeen};
 pub use toys::Plant;
 
-/// What is tried.
+/// Toy structure to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Structure {
-    /// A tree of sorted leaves.
+    /// Tree of sorted leaves.
     Tree,
-    /// A log with a commit word.
+    /// Log with a commit word.
     Log,
     /// Cells that threads write and read.
     Cells,
-    /// Records in files, and an index of them in the region.
+    /// Records in files, with their index in the region.
     Files,
 }
 
 impl Structure {
-    /// All of them.
+    /// All structures.
     pub const ALL: [Structure; 4] =
         [Structure::Tree, Structure::Log, Structure::Cells, Structure::Files];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

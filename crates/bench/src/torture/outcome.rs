@@ -1,4 +1,4 @@
-//! What came of a torture run.
+//! Result of a torture run.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,55 +7,56 @@ use entresol_base::list::shortened;
 use entresol_media::crash::{Places, Report};
 use serde::Serialize;
 
-/// What came of it.
+/// Result of a torture run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
-    /// What was tried.
+    /// Subject of the run.
     pub subject: &'static str,
-    /// The seed of the first history.
+    /// Seed of the first history.
     pub seed: u64,
     /// Histories run.
     pub histories: u64,
-    /// Of these, those that were broken off, because time was up or somebody interrupted.
+    /// Histories broken off because time was up or the user interrupted.
     pub histories_broken_off: u64,
-    /// Whether somebody interrupted.
+    /// True if the user interrupted the run.
     pub interrupted: bool,
-    /// Crash points looked at.
+    /// Crash points examined.
     pub points: u64,
-    /// Of these, those where every state was.
+    /// Crash points at which every possible state was examined.
     pub points_exhaustive: u64,
-    /// Images opened and checked, nested ones included.
+    /// Images opened and checked, including nested ones.
     pub images: u64,
-    /// Images of crashes in recovery.
+    /// Images of crashes during recovery.
     pub images_nested: u64,
-    /// What was tried how often, in the order in which it was first.
+    /// Subjects tried, in the order of their first history.
     pub subjects: Vec<SubjectSeen>,
-    /// What time was up for before it was tried.
+    /// Subjects that were not tried because time was up.
     pub subjects_missing: Vec<String>,
-    /// Wall time.
+    /// Wall time in seconds.
     pub elapsed_s: f64,
-    /// The processor's time.
+    /// Processor time in seconds.
     pub elapsed_cpu_s: f64,
-    /// Images in a second of processor time, on one core, history and all.
+    /// Images per second of processor time, on one core, including the histories.
     pub images_s: f64,
-    /// Where crash points were.
+    /// Places in the source of the crash points.
     pub places: Vec<PlaceSeen>,
-    /// Places that are known and were not reached.
+    /// Known places that were not reached.
     pub places_missing: Vec<String>,
-    /// The first failure.
+    /// First failure.
     pub failure: Option<FailureFound>,
-    /// Whether nothing failed, a planted bug was found, and every known place was reached.
+    /// True if nothing failed and every known place was reached; a planted bug must have been
+    /// found.
     pub pass: bool,
-    /// Whether a bug was planted, which must be found.
+    /// True if a bug was planted, which must be found.
     pub planted: bool,
     #[serde(skip)]
     pub(super) counts: Places,
 }
 
-/// One of several things that are tried in turn.
+/// Counts of one of several subjects that are tried in turn.
 #[derive(Debug, Clone, Serialize)]
 pub struct SubjectSeen {
-    /// What, and what keeps its contents when the power fails.
+    /// Name of the subject, with its persistence domain.
     pub name: String,
     /// Histories run.
     pub histories: u64,
@@ -63,29 +64,29 @@ pub struct SubjectSeen {
     pub images: u64,
 }
 
-/// A place in the source at which crashes were tried.
+/// Place in the source at which crashes were tried.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlaceSeen {
-    /// What takes effect there, and where it is.
+    /// Kind of operation that takes effect there, and its position.
     pub place: String,
-    /// How often it was reached.
+    /// Number of times that the place was reached.
     pub reached: u64,
-    /// How often nothing could take effect.
+    /// Number of times that nothing could take effect.
     pub empty: u64,
-    /// Images looked at.
+    /// Images examined.
     pub images: u64,
 }
 
-/// Something that a crash must not lead to.
+/// Failure after a crash.
 #[derive(Debug, Clone, Serialize)]
 pub struct FailureFound {
-    /// What is wrong, and at which crash.
+    /// Description of the failure and its crash.
     pub what: String,
-    /// The command that shows it again.
+    /// Command that repeats the failure.
     pub command: String,
-    /// The operations of the shortest history found that still fails.
+    /// Operations of the shortest history found that still fails.
     pub shortest: Vec<String>,
-    /// What is wrong then.
+    /// Description of the failure of the shortest history.
     pub shortest_what: String,
 }
 
@@ -107,7 +108,8 @@ impl Outcome {
         self.counts.add(&report.places);
     }
 
-    /// What is wrong, if anything is: the command that shows a failure again, or what was not seen.
+    /// Describes the failure, with the command that repeats it, or what the run did not find or
+    /// reach.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         match &self.failure {

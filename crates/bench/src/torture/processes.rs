@@ -1,9 +1,10 @@
-//! Real processes that are killed: a child writes to a store in a real directory and says what was
-//! acknowledged, until SIGKILL ends it; then the store must hold exactly that.
+//! Torture of a store by killing real processes. A child writes to a store in a real directory and
+//! reports each acknowledged write, until SIGKILL ends it. The store must then hold exactly these
+//! writes.
 //!
-//! Several threads of the child write, each keys of its own, so that what must be found is known
-//! thread by thread: everything that was acknowledged, and perhaps the write that was under way.
-//! The kernel goes on, so nothing here says what a power cut would leave.
+//! Several threads of the child write, each to keys of its own. The expected contents are therefore
+//! known for each thread: all acknowledged writes, and perhaps the one in flight. The kernel keeps
+//! running, which means that this says nothing about a power cut.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -22,60 +23,61 @@ use crate::error::BenchError;
 use crate::place::StorePlace;
 use crate::progress::Progress;
 
-/// Threads of a child that write.
+/// Writing threads of a child.
 const THREADS: u8 = 3;
 const KEYS: u64 = 150;
-/// A child is killed at the latest so long after its first write was acknowledged.
+/// Largest number of milliseconds from a child's first acknowledged write until it is killed.
 const LIFE_MS_MAX: u64 = 30;
-/// A child that is killed while it opens the store lives at most so long.
+/// Largest number of milliseconds until a child is killed while it opens the store.
 const OPENING_MS_MAX: u64 = 15;
-/// A child that acknowledges nothing for so long has failed.
+/// Time without an acknowledged write after which a child has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How often one that is silent is looked at.
+/// Interval at which a silent child is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What is tried.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Decides what is written and how long children live; not what the kernel lets run when.
+    /// Seed of the writes and of the children's lives; the kernel's scheduling is not determined by
+    /// it.
     pub seed: u64,
-    /// For so long, if given.
+    /// Time limit, if there is one.
     pub time: Option<Duration>,
-    /// So many kills, if given.
+    /// Number of kills, if it is limited.
     pub kills: Option<u64>,
-    /// Where the store lies; nothing may be there.
+    /// Location of the store, which must not exist yet.
     pub place: StorePlace,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct KillOutcome {
-    /// What was tried.
+    /// Subject of the run.
     pub subject: &'static str,
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
     /// Children killed.
     pub kills: u64,
-    /// Of them those that had not acknowledged anything: killed while they opened the store.
+    /// Children killed before their first acknowledged write, while they opened the store.
     pub kills_in_opening: u64,
-    /// Children killed in a minute.
+    /// Children killed per minute.
     pub kills_min: f64,
-    /// Writes that were acknowledged.
+    /// Acknowledged writes.
     pub acknowledged: u64,
-    /// Writes that were under way, not acknowledged, and there.
+    /// Writes found that were in flight and not acknowledged.
     pub unacknowledged_found: u64,
-    /// Wall time.
+    /// Wall time in seconds.
     pub elapsed_s: f64,
-    /// What was wrong.
+    /// Description of the failure, if there is one.
     pub failure: Option<String>,
-    /// Whether nothing was.
+    /// True if there was no failure.
     pub pass: bool,
-    /// Whether somebody interrupted.
+    /// True if the user interrupted the run.
     pub interrupted: bool,
 }
 
-/// What a thread of a child does next: mostly one change, sometimes a batch.
+/// Draws the next write of a thread: mostly one change, sometimes a batch.
 fn next(rng: &mut Rng, thread: u8) -> Vec<Change> {
     let changes = if rng.one_in(8) { 2 + rng.below(6) } else { 1 };
     (0..changes).map(|_| change(rng, thread)).collect()
@@ -98,7 +100,7 @@ fn change(rng: &mut Rng, thread: u8) -> Change {
     Change { kvs, key, to }
 }
 
-/// The numbers that decide what a thread writes in a round.
+/// Returns the generator that determines a thread's writes in a round.
 fn stream(seed: u64, round: u64, thread: u8) -> Rng {
     Rng::named(seed, &format!("round {round} thread {thread}"))
 }
@@ -116,11 +118,11 @@ fn told(error: &StoreError) -> BenchError {
     BenchError::Engine { engine: "the store", what: error.to_string() }
 }
 
-/// What the child does: it opens the store, writes, and puts the number of a thread on `out` for
-/// each write of it that was acknowledged. It does not return unless it fails.
+/// Runs the child: it opens the store, writes, and prints the number of a thread to `out` for each
+/// acknowledged write of that thread. It returns only on failure.
 ///
 /// # Errors
-/// If the store fails.
+/// Fails if the store fails.
 pub fn child(
     place: &StorePlace,
     seed: u64,
@@ -164,11 +166,11 @@ fn write_on(
     }
 }
 
-/// Starts children by `spawn`, which is told the round, and kills them, until time is up or
-/// something is wrong. The directory is left as it is then.
+/// Starts children through `spawn`, which receives the round, and kills them until time is up or
+/// something is wrong. The directory then stays as it is.
 ///
 /// # Errors
-/// If children cannot be started, or the store cannot be made.
+/// Fails if a child cannot be started or the store cannot be created.
 pub fn torture(
     settings: &Settings,
     spawn: &dyn Fn(u64) -> std::io::Result<Child>,
@@ -216,10 +218,10 @@ fn make(place: &StorePlace) -> Result<(), BenchError> {
     store.close().map_err(|it| told(&it))
 }
 
-/// How many writes of each thread were acknowledged.
+/// Acknowledged writes of each thread.
 type Counts = [u64; THREADS as usize];
 
-/// Lets one child live for a while.
+/// Starts a child, lets it live for a while and kills it.
 fn live_and_die(
     settings: &Settings,
     round: u64,
@@ -238,7 +240,7 @@ fn live_and_die(
     let status = child.wait().map_err(system("waiting for a child"))?;
     let counts = reader.join().unwrap_or_default();
     killed?;
-    // No code: a signal ended it.
+    // A status without a code means that a signal ended the child.
     match (lived, status.code()) {
         (true, None) => Ok(counts),
         (false, None) => {
@@ -253,15 +255,15 @@ fn live_and_die(
     }
 }
 
-/// Waits until the child is to die, at the latest when an end is due; false if it wrote nothing at
-/// all.
+/// Waits until the child is to be killed, at the latest until `stop` is due. Returns false if the
+/// child wrote nothing at all.
 fn live(rng: &mut Rng, first: &Receiver<()>, stop: &Stop) -> bool {
     if rng.one_in(4) {
         std::thread::sleep(Duration::from_micros(rng.below(OPENING_MS_MAX * 1000)));
         return true;
     }
     let mut silence = Duration::ZERO;
-    // An end without a word is seen by its status.
+    // A child that ended early disconnects the channel; its status shows the failure.
     while first.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
         silence += LOOK_EVERY;
         if stop.is_due() {
@@ -275,12 +277,12 @@ fn live(rng: &mut Rng, first: &Receiver<()>, stop: &Stop) -> bool {
     true
 }
 
-/// Counts what was acknowledged, to the end of the pipe.
+/// Counts the acknowledged writes up to the end of the pipe.
 fn count(mut out: impl Read, first: &Sender<()>) -> Counts {
     let mut counts = Counts::default();
     let mut bytes = [0; 4096];
     while let Ok(len @ 1..) = out.read(&mut bytes) {
-        // Nobody may listen any more.
+        // The receiver may be gone already.
         let _ = first.send(());
         for byte in bytes.iter().take(len) {
             if let Some(count) = counts.get_mut(usize::from(byte.wrapping_sub(b'0'))) {
@@ -291,14 +293,14 @@ fn count(mut out: impl Read, first: &Sender<()>) -> Counts {
     counts
 }
 
-/// Holds what the store has against what it must have, thread by thread; answers how many writes
-/// are there that were not acknowledged, and goes on from what was found.
+/// Compares the contents of the store with the expected contents, thread by thread. Returns the
+/// number of writes found without acknowledgement, and continues from the contents found.
 fn look(settings: &Settings, round: u64, counts: Counts, state: &mut State) -> Result<u64, String> {
     let found = contents(&settings.place).map_err(|error| error.to_string())?;
     let mut more = 0;
     for (thread, count) in (0..THREADS).zip(counts) {
         let mut rng = stream(settings.seed, round, thread);
-        // As the child does.
+        // The child draws one number for its other generator first.
         rng.next_u64();
         for _ in 0..count {
             trial::apply(state, &next(&mut rng, thread));
@@ -324,7 +326,7 @@ fn of_thread(state: &State, thread: u8) -> State {
     own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// All that is in the store, which nobody changes meanwhile.
+/// Reads the whole content of the store, which no process changes meanwhile.
 fn contents(place: &StorePlace) -> Result<State, StoreError> {
     let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(&place.path)?);
     let store = Kvdb::open_read_only(directory, options(place), Arc::new(SystemClock::new()))?;
@@ -345,7 +347,7 @@ fn contents(place: &StorePlace) -> Result<State, StoreError> {
     Ok(state)
 }
 
-/// Says how a child is started: with what it acknowledges piped.
+/// Configures the command of a child with a pipe for its acknowledgements.
 pub fn piped(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::piped())
 }

@@ -1,6 +1,6 @@
-//! The store under crashes and damage: the histories of [`entresol_store::trial`], until time is
-//! up. Each is carried out twice: with crashes all the way, and then, closed, with damage to its
-//! files.
+//! Torture of the store: the histories of [`entresol_store::trial`] with crashes and damage, until
+//! time is up. Each history runs twice, first with crashes throughout, then with damage to the
+//! files of the closed store.
 
 use entresol_base::Stop;
 use entresol_media::crash::Report;
@@ -14,17 +14,17 @@ use crate::progress::Progress;
 /// Operations of a history.
 const LEN: usize = 40;
 
-/// What is tried.
+/// Settings of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// For how long, and which histories.
+    /// Time and histories.
     pub plan: Plan,
 }
 
 /// Tries histories until time is up or one fails.
 ///
 /// # Errors
-/// If nothing is to be tried.
+/// Fails if there is nothing to try.
 pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, BenchError> {
     let Plan { seed, nested_one_in, .. } = settings.plan;
     let outcome = Outcome { subject: "store", ..Outcome::default() };
@@ -35,14 +35,14 @@ pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, Benc
     drive(outcome, &settings.plan, trials, progress)
 }
 
-/// What becomes of a store.
+/// Harm to a store.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     Crashes,
     Damage,
 }
 
-/// One history.
+/// History with one kind of harm.
 struct History {
     trial: Trial,
     harm: Harm,
@@ -65,7 +65,7 @@ impl Tried for History {
         self.trial.history(LEN)
     }
 
-    /// A wrong answer without any power cut is a failure as well.
+    /// Counts a wrong result without a power cut as a failure as well.
     fn run(&self, ops: &[Op], stop: &Stop) -> Result<Ran, BenchError> {
         let ran = match self.harm {
             Harm::Crashes => self.trial.run_until(ops, stop),
@@ -87,7 +87,7 @@ impl Tried for History {
 mod tests {
     use super::*;
 
-    /// Few recoveries are cut off themselves: these take most of the time.
+    /// Interrupts few recoveries, since nested crashes take most of the time.
     #[test]
     fn the_store_survives_some_histories() {
         survives(Plan { nested_one_in: 200, ..Plan::default() });

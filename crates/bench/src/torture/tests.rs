@@ -1,4 +1,4 @@
-//! The machine finds every planted bug and nothing where there is none.
+//! Tests that the crash machine finds every planted bug, and nothing in correct toys.
 
 use super::history::Trial;
 use super::media::{Settings, torture};
@@ -55,7 +55,8 @@ fn every_bug_between_files_and_a_region_is_found_with_every_seed() {
                 let mut settings = settings(Structure::Files, seed * 1000, Some(plant));
                 settings.plan.caches_survive = Some(caches_survive);
                 let outcome = run(&settings);
-                // Nothing needs to be flushed there, but the store may still be under way.
+                // With durable caches no flush is needed, but without a fence a store may still be
+                // in flight.
                 let harmless = caches_survive && plant == Plant::MissingFlush;
                 assert_eq!(
                     outcome.failure.is_none(),
@@ -126,7 +127,7 @@ fn every_site_that_is_left_out_is_noticed() {
     for structure in Structure::ALL {
         let trials = try_all(|| super::media::suite(structure)).expect("passes as it is");
         let survivors: Vec<_> = trials.iter().filter(|trial| trial.noticed.is_none()).collect();
-        // A file's first length is synced again with its first record.
+        // The first length of a file is synced again with its first record.
         let needless = |site: &str| structure == Structure::Files && site.contains("disk/names.rs");
         let missed = survivors.iter().filter(|trial| !needless(&trial.site.to_string()));
         assert_eq!(missed.count(), 0, "{structure}: {survivors:#?}");

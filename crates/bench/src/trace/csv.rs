@@ -1,8 +1,8 @@
-//! CSV whose header names the columns, in any order, as in `CacheLib`'s key-value samples.
+//! CSV with a header that names the columns, in any order, like `CacheLib`'s key-value samples.
 
 use super::{Operation, Record};
 
-/// Where each column stands.
+/// Positions of the columns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header {
     text: String,
@@ -16,8 +16,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the first line. Only a column `key` must be there; columns without a use here are
-    /// passed over.
+    /// Parses the first line. Only the column `key` is required; unknown columns are skipped.
     pub(super) fn parse(line: &str) -> Result<Header, String> {
         let names: Vec<String> =
             line.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
@@ -37,7 +36,7 @@ impl Header {
         })
     }
 
-    /// Takes a line apart. A size of 0 is a size unknown: a recorded miss has none.
+    /// Parses a line. A size of 0 means that the size is unknown, since a recorded miss has none.
     pub(super) fn record<'a>(&self, line: &'a str) -> Result<Record<'a>, String> {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let wanted = self.text.split(',').count();

@@ -1,4 +1,4 @@
-//! Opens a file that may be packed: what it begins with decides, not its name.
+//! Opens trace files. Compression is recognised by the first bytes of a file, not by its name.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -13,7 +13,7 @@ const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const XZ_MAGIC: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Opens `path` and unpacks it on the way.
+/// Opens `path` and decompresses it while it is read.
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, BenchError> {
     let error = |source| BenchError::File { path: path.to_owned(), source };
     let file = files::open_reader(path).map_err(error)?;
@@ -30,7 +30,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, BenchError> {
     Ok(Box::new(packed))
 }
 
-/// Reads one zstd frame after the other: the decoder knows single frames only.
+/// Reads a sequence of zstd frames, since the decoder handles single frames only.
 struct ZstdFrames<R: BufRead> {
     packed: Option<R>,
     frame: Option<Box<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>>,
@@ -60,7 +60,7 @@ impl<R: BufRead> Read for ZstdFrames<R> {
 mod tests {
     use super::*;
 
-    // "12,alpha,5,10,1,get,0\n", packed by the xz and the zstd command.
+    // The line `12,alpha,5,10,1,get,0`, compressed by the commands `xz` and `zstd`.
     const XZ: &str = "fd377a585a000004e6d6b4460200210116000000742fe5a301001531322c616c7068612c\
                       352c31302c312c6765742c300a000000f728b1839f79b7cc00012e16560955df1fb6f37d\
                       010000000004595a";
@@ -76,7 +76,7 @@ mod tests {
         Ok(plain)
     }
 
-    /// A zstd frame with one raw block: the format's simplest legal file.
+    /// Builds a zstd frame with one raw block: the simplest valid file of the format.
     fn zstd_frame(content: &[u8]) -> Vec<u8> {
         let mut frame = ZSTD_MAGIC.to_vec();
         frame.push(0x20); // single segment, content size in one byte

@@ -1,4 +1,5 @@
-//! Recorded requests: Twitter's seven columns, CSV with a header, or bare keys; plain or packed.
+//! Traces of recorded requests: Twitter's seven columns, CSV with a header, or bare keys; plain or
+//! compressed.
 
 mod csv;
 mod input;
@@ -14,36 +15,36 @@ use crate::error::BenchError;
 
 pub use sizes::SizeDistribution;
 
-/// The longest line that is read from a trace.
+/// Longest line of a trace.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// The longest key that the protocol carries.
+/// Longest key that the protocol carries.
 const KEY_BYTES_MAX: usize = 250;
 
-/// What a recorded request did.
+/// Operation of a recorded request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Any kind of read.
+    /// Read of any kind.
     Get,
-    /// A store under all circumstances; a cas counts here, since tokens are not recorded.
+    /// Unconditional store; a `cas` counts as one, since traces record no tokens.
     Set,
-    /// A store if nothing is there.
+    /// Store if the key does not exist.
     Add,
-    /// A store if something is there.
+    /// Store if the key exists.
     Replace,
-    /// Bytes added behind.
+    /// Append to the value.
     Append,
-    /// Bytes added in front.
+    /// Prepend to the value.
     Prepend,
-    /// A removal.
+    /// Deletion.
     Delete,
-    /// Counting up.
+    /// Increment of a counter.
     Increment,
-    /// Counting down.
+    /// Decrement of a counter.
     Decrement,
 }
 
 impl Operation {
-    /// Reads the names that Twitter and Meta use, in any case.
+    /// Parses an operation's name as Twitter and Meta write it, in any case.
     fn named(name: &str) -> Option<Operation> {
         Some(match name.to_ascii_lowercase().as_str() {
             "get" | "gets" | "get_lease" => Operation::Get,
@@ -60,22 +61,22 @@ impl Operation {
     }
 }
 
-/// One recorded request; its key is returned beside it, in a buffer that the caller owns.
+/// Recorded request. Its key is returned beside it, in a buffer that the caller owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRequest {
-    /// When it was made, in seconds since the trace began.
+    /// Time of the request, in seconds since the trace began.
     pub at_s: u32,
-    /// What it did.
+    /// Operation of the request.
     pub operation: Operation,
-    /// How often in a row.
+    /// Repetitions in a row.
     pub count: u32,
-    /// The size of the value, if it was recorded.
+    /// Size of the value, if it was recorded.
     pub value_bytes: Option<u32>,
-    /// How long a stored value lives; 0 is for ever.
+    /// Time to live of a stored value in seconds; 0 means no expiry.
     pub ttl_s: u32,
 }
 
-/// How a trace is written down.
+/// File format of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceFormat {
     /// Timestamp, key, key size, value size, client, operation, time to live; no header.
@@ -132,10 +133,10 @@ impl fmt::Debug for TraceReader {
 }
 
 impl TraceReader {
-    /// Opens a trace; zstd and xz are recognised by what the file begins with.
+    /// Opens a trace. Compression by zstd or xz is recognised by the first bytes.
     ///
     /// # Errors
-    /// When the file cannot be read or is not of this format.
+    /// Fails if the file cannot be read or is not of this format.
     pub fn open(path: &Path, format: TraceFormat) -> Result<TraceReader, BenchError> {
         let input = input::open(path)?;
         let mut reader = TraceReader {
@@ -158,10 +159,10 @@ impl TraceReader {
         Ok(reader)
     }
 
-    /// The next request; its key replaces what is in `key`.
+    /// Returns the next request, or `None` at the end; its key replaces the content of `key`.
     ///
     /// # Errors
-    /// When the file cannot be read on or a line is not of the format.
+    /// Fails if the file cannot be read further or a line is not of the format.
     pub fn next(&mut self, key: &mut Vec<u8>) -> Result<Option<TraceRequest>, BenchError> {
         if matches!(self.columns, Columns::Keys) {
             return self.next_bare_key(key);
@@ -209,7 +210,7 @@ impl TraceReader {
         Ok(Some(TraceRequest { at_s: 0, operation, count: 1, value_bytes: None, ttl_s: 0 }))
     }
 
-    /// Reads the next line that is not empty; false at the end.
+    /// Reads the next line that is not empty. Returns false at the end.
     fn read_line(&mut self) -> Result<bool, BenchError> {
         loop {
             self.line.clear();
@@ -240,7 +241,7 @@ impl TraceReader {
     }
 }
 
-/// A line taken apart, its key still borrowed from it.
+/// Parsed line; its key is borrowed from the line.
 #[derive(Debug, PartialEq, Eq)]
 struct Record<'a> {
     at_s: u64,
@@ -252,18 +253,19 @@ struct Record<'a> {
     ttl_s: u32,
 }
 
-/// The line as text; what is not UTF-8 cannot be a number, and is named by the parser that fails.
+/// Returns the line as text. Bytes that are not UTF-8 become `(not text)`, which the parsers
+/// reject.
 fn text_of(line: &[u8]) -> &str {
     std::str::from_utf8(line.trim_ascii()).unwrap_or("(not text)")
 }
 
-/// Makes a key that the protocol takes: padded to the size that was recorded (anonymised keys are
-/// shorter than the real ones), without blanks and control characters, at most 250 bytes.
+/// Makes a key that the protocol accepts: without blanks and control characters, at most 250 bytes.
+/// A key is padded to the size recorded, since anonymised keys are shorter than the real ones.
 fn fit_key(key: &str, key_bytes: usize, out: &mut Vec<u8>) {
     out.clear();
     out.extend(key.bytes().map(|b| if b.is_ascii_graphic() { b } else { b'_' }));
     if out.len() > KEY_BYTES_MAX {
-        // Two long keys differ anywhere, so the end makes room for a hash of the whole.
+        // Two long keys may differ anywhere; a hash of the whole key replaces the end.
         let hash = entresol_base::hash::KeyHasher::seeded(0).hash(key.as_bytes());
         out.truncate(KEY_BYTES_MAX - 16);
         out.extend_from_slice(format!("{hash:016x}").as_bytes());

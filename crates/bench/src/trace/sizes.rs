@@ -1,4 +1,4 @@
-//! Value sizes drawn from a published distribution: the form of `CacheLib`'s `*-sizes.json`.
+//! Value sizes drawn from a published distribution, in the format of `CacheLib`'s `*-sizes.json`.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use crate::error::BenchError;
 
-/// Which sizes values have, and how likely each is. A key always draws the same size, so that a
-/// trace without sizes can be replayed with sizes that stay put.
+/// Value sizes and their probabilities. A key always draws the same size; a trace without sizes can
+/// therefore be replayed with stable ones.
 #[derive(Debug, Clone)]
 pub struct SizeDistribution {
     sizes: Vec<u32>,
@@ -28,7 +28,7 @@ impl SizeDistribution {
     /// Reads `valSizeRange` and `valSizeRangeProbability` from a JSON file.
     ///
     /// # Errors
-    /// When the file cannot be read or holds no distribution.
+    /// Fails if the file cannot be read or holds no distribution.
     pub fn load(path: &Path, seed: u64) -> Result<SizeDistribution, BenchError> {
         let text = files::read_to_string(path)
             .map_err(|source| BenchError::File { path: path.to_owned(), source })?;
@@ -46,7 +46,7 @@ impl SizeDistribution {
         if let Some(odd) = sizes.iter().chain(&weights).find(|x| !x.is_finite() || **x < 0.0) {
             return Err(format!("{odd} is neither a size nor a weight"));
         }
-        // Weights are counts in CacheLib's files, but probabilities are allowed too.
+        // Weights are counts in CacheLib's files, but probabilities are allowed as well.
         let unit = 1e12 / weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let mut total = 0;
         let weight_up_to = weights
@@ -63,7 +63,7 @@ impl SizeDistribution {
         Ok(SizeDistribution { sizes, weight_up_to, hasher: KeyHasher::seeded(seed) })
     }
 
-    /// The size that goes with `key`.
+    /// Returns the size of the value of `key`.
     #[must_use]
     pub fn of_key(&self, key: &[u8]) -> u32 {
         let total = self.weight_up_to.last().copied().unwrap_or(1);
@@ -72,7 +72,7 @@ impl SizeDistribution {
         self.sizes.get(at).or(self.sizes.last()).copied().unwrap_or(0)
     }
 
-    /// The largest size that can be drawn.
+    /// Returns the largest size of the distribution.
     #[must_use]
     pub fn largest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)

@@ -1,8 +1,9 @@
-//! Twitter's lines: `timestamp,key,key size,value size,client,operation,ttl`.
+//! Lines of Twitter's traces: `timestamp,key,key size,value size,client,operation,ttl`.
 
 use super::{Operation, Record};
 
-/// Takes a line apart. Keys may hold commas, so the last five columns are cut off from behind.
+/// Parses a line. Keys may contain commas; the last five columns are therefore split off from the
+/// end.
 pub(super) fn parse(line: &str) -> Result<Record<'_>, String> {
     let (at, rest) = line.split_once(',').ok_or_else(|| columns_missing(line))?;
     let mut last = rest.rsplitn(6, ',');

@@ -1,4 +1,4 @@
-//! Which key comes next, how many there are, and what keys and values look like.
+//! Draws of keys, the set of existing keys, and the form of keys and values.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,14 +16,15 @@ use super::workload::{Request, Workload};
 use crate::popularity::{KeyChooser, LatestChooser, Popularity, THETA_DEFAULT};
 use crate::values::KeyMaker;
 
-/// The shortest key: of shorter ones too few can be told apart.
+/// Length of the shortest key; shorter ones leave too few distinct keys.
 pub(super) const KEY_BYTES_MIN: usize = 8;
 
-/// Names of keys by their numbers: in the numbers' order, or scattered as YCSB's hashed ones are.
+/// Names of keys by their numbers: in the order of the numbers, or scattered like YCSB's hashed
+/// names.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     maker: KeyMaker,
-    /// Of the bits that a name can say; none if names go with the numbers.
+    /// Mask of the bits that a name can express, or `None` for ordered names.
     mask: Option<u64>,
 }
 
@@ -41,7 +42,8 @@ impl Names {
     }
 }
 
-/// One to one within the mask: products with odd numbers and shifted exclusive-ors are.
+/// Scatters numbers one to one within the mask, since odd products and shifted exclusive-ors are
+/// invertible.
 #[inline]
 fn scatter(mut number: u64, mask: u64) -> u64 {
     let file_move = mask.count_ones().div_ceil(2);
@@ -52,13 +54,13 @@ fn scatter(mut number: u64, mask: u64) -> u64 {
     number
 }
 
-/// The keys that exist: numbers from 0 on, of which those below a bound have been inserted.
+/// Existing keys. They are numbered from 0, and those below a bound have been inserted.
 #[derive(Debug)]
 pub(crate) struct Population {
     next: AtomicU64,
-    /// All below were acknowledged.
+    /// Bound below which every key was acknowledged.
     present: AtomicU64,
-    /// Acknowledged above that, out of order.
+    /// Keys acknowledged out of order, above that bound.
     ahead: Mutex<BinaryHeap<Reverse<u64>>>,
 }
 
@@ -68,17 +70,17 @@ impl Population {
         Population { next, present, ahead: Mutex::default() }
     }
 
-    /// How many keys there are to be asked for.
+    /// Returns the number of keys that can be requested.
     pub(crate) fn count(&self) -> u64 {
         self.present.load(Acquire)
     }
 
-    /// The number of a key that is new.
+    /// Returns the number of a new key.
     pub(crate) fn take(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Notes that a key was inserted.
+    /// Records that a key was inserted.
     pub(crate) fn inserted(&self, number: u64) {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         ahead.push(Reverse(number));
@@ -91,7 +93,7 @@ impl Population {
     }
 }
 
-/// Draws keys that exist.
+/// Draws existing keys.
 #[derive(Debug, Clone)]
 pub(crate) enum Chooser {
     Zipfian(KeyChooser),
@@ -100,13 +102,14 @@ pub(crate) enum Chooser {
 }
 
 impl Chooser {
-    /// For so many keys, among which at most `inserts` will be inserted meanwhile. No more are
-    /// expected than there are keys: a phase that ends with its time may be allowed any number of
-    /// operations, and among many keys that never come the law of those that are there is flat.
+    /// Creates a chooser among `keys` keys, to which at most `inserts` will be added. It expects at
+    /// most as many inserts as there are keys. A phase that ends by time may allow any number of
+    /// operations, and many keys that never come would flatten the distribution of the existing
+    /// ones.
     pub(crate) fn new(workload: Workload, keys: u64, inserts: u64, seed: u64) -> Chooser {
         match workload.request() {
-            // As YCSB does: the law is one over the keys that are expected, and what does not exist
-            // yet is drawn again, so that popular keys stay the same ones.
+            // Like YCSB, this draws from the expected number of keys and repeats the draw if the
+            // key does not exist yet. Popular keys then remain popular.
             Request::Zipfian => {
                 let zipf = Popularity::Zipf { theta: THETA_DEFAULT };
                 Chooser::Zipfian(KeyChooser::new(zipf, keys + inserts.min(keys)))
@@ -116,7 +119,7 @@ impl Chooser {
         }
     }
 
-    /// The number of a key, out of so many.
+    /// Draws the number of a key out of `present` keys.
     #[inline]
     pub(crate) fn next(&mut self, present: u64, rng: &mut Rng) -> u64 {
         match self {

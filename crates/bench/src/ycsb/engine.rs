@@ -1,4 +1,4 @@
-//! What a store must be able to do to be measured.
+//! Interface that a store must implement to be measured.
 
 use std::path::PathBuf;
 
@@ -6,36 +6,36 @@ use entresol_store::{MediaClass, WrittenBytes};
 
 use crate::error::BenchError;
 
-/// What a store has written to one of its volumes since it was opened.
+/// Bytes that a store wrote to one of its volumes since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceWritten {
-    /// The place's class of media.
+    /// Class of the volume.
     pub class: MediaClass,
-    /// Its directory.
+    /// Directory of the volume.
     pub directory: PathBuf,
-    /// What was written, by its causes.
+    /// Bytes written, by cause.
     pub written: WrittenBytes,
 }
 
-/// A store that several threads use at once. What its own threads do behind that is measured, too.
+/// Store that several threads use at once. The work of its own threads is measured as well.
 pub trait Engine: Send + Sync {
-    /// Gives a key a value, as durable as the store is configured to be.
+    /// Writes a value of a key, as durable as the store is configured to be.
     ///
     /// # Errors
-    /// If the store refuses.
+    /// Fails if the store refuses the write.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), BenchError>;
 
-    /// Appends the value of a key to `out`, and says whether there is one.
+    /// Appends the value of a key to `out` and returns true if the key exists.
     ///
     /// # Errors
-    /// If the store cannot say.
+    /// Fails if the store cannot read it.
     fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, BenchError>;
 
-    /// Shows at most so many keys with their values, ascending, from the first that is not below
-    /// `from`.
+    /// Calls `show` for at most `most` keys with their values, in ascending order from the first
+    /// key that is not below `from`.
     ///
     /// # Errors
-    /// If the store cannot read them.
+    /// Fails if the store cannot read them.
     fn scan(
         &self,
         from: &[u8],
@@ -43,39 +43,40 @@ pub trait Engine: Send + Sync {
         show: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), BenchError>;
 
-    /// Makes all that was put durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// If the medium fails.
+    /// Fails if the medium fails.
     fn sync(&self) -> Result<(), BenchError>;
 
-    /// What it keeps its data on: `file`, `pmem` or `emulated pmem`.
+    /// Returns the kind of the medium: `file`, `pmem` or `emulated pmem`.
     fn medium(&self) -> &'static str {
         "file"
     }
 
-    /// What it has written to each of its volumes, by its own count; nothing if it does not count.
+    /// Returns the bytes written to each volume, as the store counts them; empty if it does not
+    /// count.
     ///
     /// # Errors
-    /// If the store cannot say.
+    /// Fails if the store cannot read its counts.
     fn written(&self) -> Result<Vec<PlaceWritten>, BenchError> {
         Ok(Vec::new())
     }
 
-    /// Does now what the store would have to do later, such as merging.
+    /// Performs the work that the store has postponed, such as compaction.
     ///
     /// # Errors
-    /// If the medium fails or has no room.
+    /// Fails if the medium fails or is full.
     fn settle(&self) -> Result<(), BenchError>;
 
-    /// Ends it, with everything durable.
+    /// Closes the store, with all writes durable.
     ///
     /// # Errors
-    /// If the medium fails.
+    /// Fails if the medium fails.
     fn close(self: Box<Self>) -> Result<(), BenchError>;
 }
 
-/// Does nothing: what is measured then is the generator.
+/// Engine that does nothing; a measurement of it shows the generator.
 #[derive(Debug)]
 pub(super) struct Nothing;
 

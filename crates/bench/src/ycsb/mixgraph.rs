@@ -1,32 +1,32 @@
-//! RocksDB's `mixgraph`: what was fitted to a day of ZippyDB at Facebook (Cao, Dong, Vemuri, Du:
+//! RocksDB's `mixgraph`, which was fitted to a day of ZippyDB at Facebook (Cao, Dong, Vemuri, Du:
 //! Characterizing, Modeling, and Benchmarking RocksDB Key-Value Workloads at Facebook, FAST 2020,
-//! section 6), with the parameters that `db_bench` is published with (RocksDB's pull request 5953).
+//! section 6), with the published parameters of `db_bench` (RocksDB's pull request 5953).
 //!
-//! Left out: the rate's daily wave, which is seven in a thousand of the mean with the published
-//! parameters.
+//! The daily wave of the request rate is left out: with the published parameters it is seven in a
+//! thousand of the mean.
 
 use fastrand::Rng;
 
-/// Ranges that the keys are divided into.
+/// Number of ranges of keys.
 const RANGES: u64 = 30;
-/// A range's popularity is `a e^(b x) + c e^(d x)`.
+/// Parameters of a range's popularity, `a e^(b x) + c e^(d x)`.
 const RANGE: [f64; 4] = [14.18, -2.917, 0.0164, -0.08082];
-/// A key's popularity within its range is `a x^b`.
+/// Parameters of a key's popularity within its range, `a x^b`.
 const KEY: [f64; 2] = [0.002_312, 0.3467];
-/// Bytes of values: generalised Pareto, with shape and scale.
+/// Shape and scale of the generalised Pareto distribution of value sizes in bytes.
 const VALUE: [f64; 2] = [0.2615, 25.45];
-/// Records of scans: likewise.
+/// Shape and scale of the generalised Pareto distribution of scan lengths in records.
 const SCAN: [f64; 2] = [2.517, 14.236];
 pub(super) const VALUE_BYTES_MIN: usize = 10;
 pub(super) const VALUE_BYTES_MAX: usize = 1024;
 const SCAN_LEN_MAX: u64 = 10_000;
-/// Popularities as whole numbers, out of so many.
+/// Sum of all weights, which express popularities as whole numbers.
 const WEIGHTS: f64 = 100_000_000.0;
 
-/// Draws keys from ranges that are hot and ranges that are not.
+/// Draws keys from ranges of different popularity.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyRanges {
-    /// For each range, in an order of its own: the weights up to its end.
+    /// Cumulative weights of the ranges, in shuffled order.
     ends: Vec<u64>,
     range_keys: u64,
     keys: u64,
@@ -42,7 +42,7 @@ impl KeyRanges {
         };
         let mut weights: Vec<f64> = (1..=RANGES).map(weight).collect();
         let total: f64 = weights.iter().sum();
-        // Hot ranges are no neighbours.
+        // The shuffle separates popular ranges.
         Rng::with_seed(seed).shuffle(&mut weights);
         let mut end = 0;
         let ends = weights.iter().map(|weight| {
@@ -58,21 +58,21 @@ impl KeyRanges {
         let drawn = rng.u64(0..all);
         let range = self.ends.partition_point(|end| *end <= drawn) as u64;
         let [a, b] = KEY;
-        // The inverse of the power law says which of the keys by their ranks; a rank stands for a
-        // random key of the range, always the same one.
+        // The inverse of the power law gives the rank of a key. A rank stands for a random key of
+        // the range, the same one each time.
         let rank = (rng.f64() / a).powf(1.0 / b).ceil() as u64;
         let place = Rng::with_seed(rank ^ self.seed).u64(0..self.range_keys);
         (range * self.range_keys + place) % self.keys.max(1)
     }
 }
 
-/// A draw from a generalised Pareto distribution that begins at 0.
+/// Draws from a generalised Pareto distribution that begins at 0.
 fn pareto([shape, scale]: [f64; 2], rng: &mut Rng) -> u64 {
     let below = 1.0 - rng.f64();
     (scale * (below.powf(-shape) - 1.0) / shape).ceil() as u64
 }
 
-/// The bytes of a value.
+/// Draws the size of a value in bytes.
 pub(super) fn value_bytes(rng: &mut Rng) -> usize {
     match pareto(VALUE, rng) as usize {
         it if it < VALUE_BYTES_MIN => VALUE_BYTES_MIN,
@@ -81,7 +81,7 @@ pub(super) fn value_bytes(rng: &mut Rng) -> usize {
     }
 }
 
-/// The records of a scan.
+/// Draws the number of records of a scan.
 pub(super) fn scan_len(rng: &mut Rng) -> usize {
     (pareto(SCAN, rng) % SCAN_LEN_MAX) as usize
 }
@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn values_have_the_published_mean() {
-        // The distribution's own mean is scale / (1 - shape) = 34.5; what is short becomes longer.
+        // The distribution's own mean is scale / (1 - shape) = 34.5; sizes below the minimum are
+        // raised.
         let mut rng = Rng::with_seed(1);
         let all: Vec<usize> = (0..200_000).map(|_| value_bytes(&mut rng)).collect();
         let mean = all.iter().sum::<usize>() as f64 / all.len() as f64;
@@ -120,7 +121,7 @@ mod tests {
             counts[(ranges.next(&mut rng) / (keys / RANGES)) as usize] += 1;
         }
         counts.sort_unstable();
-        // a e^b + c e^d of x = 1 against the sum over all 30.
+        // The share is a e^b + c e^d at x = 1, divided by the sum over all 30.
         let hottest = f64::from(counts[29]) / 1e5;
         assert!((hottest - 0.79).abs() < 0.03, "{hottest}");
         assert!(counts[0] > 20, "{counts:?}");

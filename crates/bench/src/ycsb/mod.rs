@@ -1,8 +1,8 @@
-//! Stores under YCSB's workloads and RocksDB's `mixgraph`: in process, on a directory, in a closed
-//! or an open loop.
+//! Measurement of stores under YCSB's workloads and RocksDB's `mixgraph`: in process, on a
+//! directory, in a closed or an open loop.
 //!
-//! What is measured stands behind [`Engine`], so that other stores are measured by the same loop.
-//! Deliberately absent: fields. A record is one key with one value, and an update writes all of it.
+//! The store is accessed through [`Engine`], and the same loop measures other stores. Fields are
+//! deliberately absent: a record is one key with one value, and an update writes all of it.
 
 mod draw;
 mod engine;
@@ -34,94 +34,94 @@ pub use result::{CapacityResult, KindResult, PlaceResult, WorkloadResult, YcsbRe
 pub(crate) use workload::Kind;
 pub use workload::Workload;
 
-/// What is measured.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct YcsbOptions {
-    /// The store's name, for the report.
+    /// Name of the store in the report.
     pub engine: &'static str,
-    /// Where the store is. If it is loaded, nothing may be there yet.
+    /// Directory of the store. It must not exist if the store is loaded.
     pub directory: PathBuf,
-    /// The drive that the directory is slowed to.
+    /// Drive that the directory is slowed down to.
     pub model: Option<ModelName>,
-    /// The directory lies on persistent memory; our store only.
+    /// Mode of persistent memory if the directory is on it; only for our store.
     pub pmem: Option<PmemMode>,
-    /// Where the store keeps what the directory is too small for, which is then its fast place; our
-    /// store only.
+    /// Second volume for data that exceed the directory, which is then the fast volume; only for
+    /// our store.
     pub capacity: Option<Capacity>,
-    /// On which classes of media keys and values lie; our store only.
+    /// Classes of media for keys and values; only for our store.
     pub policy: Option<Policy>,
-    /// The share of a class of media that values may take because they are read often, 0 to 0.5;
-    /// our store only, and its own choice if none.
+    /// Share of a class that values may use because they are read often, from 0 to 0.5; only for
+    /// our store, by default its own choice.
     pub hot_share: Option<f64>,
-    /// Workloads, in this order.
+    /// Workloads, in order.
     pub workloads: Vec<Workload>,
     /// Keys that are loaded.
     pub keys: u64,
-    /// Operations of each workload but loading, all threads together.
+    /// Operations of each workload except the load, all threads together.
     pub operations: u64,
-    /// Each workload but loading ends after this time, whatever has been done.
+    /// Time after which each workload except the load ends.
     pub duration: Option<Duration>,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// Bytes of a value; `mixgraph` draws its own.
     pub value_bytes: usize,
-    /// Records of each scan of `e`; 1 to 100 if none, each number as likely.
+    /// Records of each scan of `e`; by default drawn uniformly from 1 to 100.
     pub scan_records: Option<usize>,
-    /// Threads that work at once.
+    /// Concurrent threads.
     pub threads: usize,
-    /// Open loop: so many operations a second fall due.
+    /// Operations per second that fall due, in an open loop.
     pub rate_ops_s: Option<f64>,
-    /// Values carry their key and a checksum, and all that is read is checked; at the end the store
-    /// is opened again and every key is read.
+    /// Checks everything that is read, by a checksum and the key in each value. At the end the
+    /// store is reopened and every key is read.
     pub verify: bool,
-    /// After a workload that writes, the store does what it has put off; this counts as the
-    /// workload's.
+    /// Performs the store's postponed work after a workload that writes; it counts as part of the
+    /// workload.
     pub settle: bool,
-    /// Whether what was loaded stays when the run ends.
+    /// True if a loaded store is kept after the run.
     pub keep: bool,
-    /// Bytes of the store's cache; its own choice if none.
+    /// Bytes of the store's cache; by default its own choice.
     pub cache_bytes: Option<ByteSize>,
-    /// Bytes of memory that our store may take for everything; its own choice if none.
+    /// Bytes of memory that our store may use in total; by default its own choice.
     pub memory_bytes: Option<ByteSize>,
-    /// Bytes that our store collects before it flushes them; its own choice if none.
+    /// Bytes that our store collects before it flushes them; by default its own choice.
     pub generation_bytes: Option<ByteSize>,
     /// Seed of orders and arrivals.
     pub seed: u64,
 }
 
-/// A second place of a store, of the class capacity.
+/// Second volume of a store, of the class capacity.
 #[derive(Debug, Clone)]
 pub struct Capacity {
-    /// Where it is. If the store is loaded, nothing may be there yet.
+    /// Directory of the volume. It must not exist if the store is loaded.
     pub directory: PathBuf,
-    /// The drive that it is slowed to.
+    /// Drive that the directory is slowed down to.
     pub model: Option<ModelName>,
-    /// The most bytes that the store takes in its fast place, beside this one.
+    /// Largest number of bytes that the store uses on its fast volume.
     pub fast_bytes_max: Option<ByteSize>,
 }
 
-/// What is opened.
+/// Parameters for opening a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening<'a> {
-    /// Where.
+    /// Directory of the store.
     pub directory: &'a Path,
-    /// Whether it must be made first.
+    /// True if the store is created first.
     pub create: bool,
-    /// How.
+    /// Options of the run.
     pub options: &'a YcsbOptions,
 }
 
-/// Opens a store that is to be measured.
+/// Function that opens a store to be measured.
 pub type Open<'a> = &'a dyn Fn(&Opening<'_>) -> Result<Box<dyn Engine>, BenchError>;
 
 impl YcsbOptions {
-    /// The directories that are made, and removed in the end.
+    /// Returns the directories that are created and finally removed.
     fn directories(&self) -> impl Iterator<Item = &Path> {
         let capacity = self.capacity.as_ref().map(|capacity| capacity.directory.as_path());
         iter::once(self.directory.as_path()).chain(capacity)
     }
 
-    /// The class of the directory.
+    /// Returns the class of the directory.
     fn fast_class(&self) -> MediaClass {
         match (self.pmem, &self.capacity) {
             (Some(_), _) => MediaClass::Pmem,
@@ -134,7 +134,7 @@ impl YcsbOptions {
         self.workloads.contains(&Workload::Mixgraph)
     }
 
-    /// What all threads' keys and values look like.
+    /// Creates the makers of keys and values that all threads use.
     fn makers(&self) -> Result<(Names, ValueMaker), BenchError> {
         let names = Names::new(self.key_bytes, self.is_mixgraph()).ok_or_else(|| {
             usage(format!("keys of {} bytes: take {KEY_BYTES_MIN} to 250", self.key_bytes))
@@ -198,7 +198,7 @@ fn usage(what: String) -> BenchError {
     BenchError::Usage(what)
 }
 
-/// Steps of the progress bar.
+/// Returns the number of steps of the progress bar.
 #[must_use]
 pub fn ycsb_steps(options: &YcsbOptions) -> u64 {
     let steps = |workload: &Workload| match workload {
@@ -208,10 +208,10 @@ pub fn ycsb_steps(options: &YcsbOptions) -> u64 {
     options.workloads.iter().map(steps).sum()
 }
 
-/// Runs the workloads, one after the other, on one store.
+/// Runs the workloads one after the other on one store.
 ///
 /// # Errors
-/// If options do not fit together, the store fails, or it answers wrongly.
+/// Fails if the options do not fit together, the store fails, or it gives a wrong result.
 pub fn run_ycsb(
     options: &YcsbOptions,
     open: Open<'_>,
@@ -232,7 +232,8 @@ pub fn run_ycsb(
     result
 }
 
-/// Makes the directories, which must not be there: so they may be removed as a whole afterwards.
+/// Creates the directories, which must not exist yet. They may therefore be removed completely
+/// later.
 fn make_new(options: &YcsbOptions) -> Result<(), BenchError> {
     if let Some(directory) = options.directories().find(|directory| files::exists(directory)) {
         return Err(usage(format!(

@@ -1,4 +1,4 @@
-//! Our own store, measured like any other.
+//! This project's own store, measured like any other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::{Engine, Opening, PlaceWritten, YcsbOptions};
 use crate::error::BenchError;
 
 const NAME: &str = "ycsb";
-/// What a store needs beside caches, however small they are.
+/// Memory that a store needs in addition to its caches, however small they are.
 const APART_BYTES: u64 = 13 << 20;
 
-/// A store with one `Kvs`.
+/// Store with one `Kvs`.
 #[derive(Debug)]
 pub struct Entresol {
     store: Kvdb,
@@ -25,13 +25,13 @@ pub struct Entresol {
 }
 
 impl Entresol {
-    /// What it is called in reports.
+    /// Name in reports.
     pub const NAME: &'static str = "entresol";
 
-    /// Creates or opens it.
+    /// Creates or opens the store.
     ///
     /// # Errors
-    /// If the directory cannot be had, or options do not fit.
+    /// Fails if the directory is not available or the options do not fit.
     pub fn open(opening: &Opening<'_>) -> Result<Entresol, BenchError> {
         let options = options(opening);
         let YcsbOptions { model, capacity, policy, .. } = opening.options;
@@ -88,8 +88,8 @@ fn open_directory(
 fn options(opening: &Opening<'_>) -> KvdbOptions {
     let mut options = KvdbOptions { pmem: opening.options.pmem, ..KvdbOptions::default() };
     if let Some(cache) = opening.options.cache_bytes {
-        // Half for what is read one by one, half or more for what is walked over, which is what the
-        // other uses leave.
+        // The row cache gets half. The block cache gets the remainder of the memory, which is half
+        // or more.
         options.entry_cache_bytes = (cache.0 / 2).max(128 << 10);
         options.memory_bytes = 2 * cache.0 + APART_BYTES;
     }

@@ -1,4 +1,4 @@
-//! One workload: its threads, and what the kernel counted while they worked.
+//! Run of one workload: its threads, and the kernel's counts while they work.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,9 +16,9 @@ use crate::error::BenchError;
 use crate::process::{Resident, bytes_written, on_threads, own_cpu_ns, resident, thread_cpu_ns};
 use crate::progress::Progress;
 
-/// How often progress is shown and memory is looked at.
+/// Interval at which progress is shown and memory is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Operations without a store, to know what the generator costs.
+/// Operations without a store that measure the cost of the generator.
 const GENERATOR_OPERATIONS: u64 = 100_000;
 
 /// One workload on a store.
@@ -39,7 +39,7 @@ impl Phase<'_> {
         let (written, to_places) = (bytes_written().ok(), engine.written()?);
         let (began, cpu) = (clock.now(), own_cpu_ns());
         let (tally, ended, memory) = self.work(engine, clock, progress)?;
-        // What is still to be written belongs to who put it.
+        // Writes that are not durable yet belong to the workload that issued them.
         if tally.user_bytes > 0 {
             engine.sync()?;
             if self.options.settle && !progress.is_stopped() {
@@ -74,8 +74,8 @@ impl Phase<'_> {
         }
     }
 
-    /// Does the workload on all threads; answers what they saw, when the last ended, and the most
-    /// memory that was seen.
+    /// Runs the workload on all threads. Returns their tally, the end of the last thread, and the
+    /// largest memory that was measured.
     fn work(
         &self,
         engine: &dyn Engine,
@@ -107,7 +107,8 @@ impl Phase<'_> {
         Ok((all, ended, memory))
     }
 
-    /// Shows progress until all threads have ended; answers the most memory that was seen.
+    /// Shows progress until all threads have ended and returns the largest memory that was
+    /// measured.
     fn watch(&self, shared: &Shared<'_>, working: &AtomicU64, progress: &Progress) -> Resident {
         let mut most = Resident::default();
         let mut told = 0;
@@ -122,7 +123,7 @@ impl Phase<'_> {
                 shared.is_over.store(true, Relaxed);
             }
             if is_last {
-                // What a shorter run leaves of the bar.
+                // A shorter run leaves a part of the bar.
                 progress.advance(self.operations().saturating_sub(done));
                 return most;
             }
@@ -154,7 +155,7 @@ impl Phase<'_> {
         }
     }
 
-    /// Processor time of one operation without any store: keys, values, draws and clocks.
+    /// Returns the processor time of one operation without a store: keys, values, draws and clocks.
     fn generator_cpu_ns(&self, clock: &SystemClock) -> Result<f64, BenchError> {
         let options = YcsbOptions { verify: false, ..self.options.clone() };
         let population = Population::of(self.options.keys);
@@ -169,7 +170,7 @@ impl Phase<'_> {
     }
 }
 
-/// What was written to each place since `before`, and what is there now.
+/// Returns the bytes written to each volume since `before`, and the size of its files.
 fn volumes(before: &[PlaceWritten], now: Vec<PlaceWritten>) -> Vec<PlaceResult> {
     let result = |PlaceWritten { class, directory, written }: PlaceWritten| {
         let before = before.iter().find(|before| before.directory == directory);

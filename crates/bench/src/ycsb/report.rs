@@ -1,4 +1,4 @@
-//! A run as tables and as a page.
+//! Results of a run as tables and as a page.
 
 use entresol_base::ByteSize;
 
@@ -9,7 +9,7 @@ use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
 
 impl YcsbResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let volumes = self.capacity.is_some().then(|| self.volumes());
@@ -171,7 +171,7 @@ impl YcsbResult {
         table
     }
 
-    /// The same as a page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(&format!("YCSB on {}", self.engine));

@@ -1,4 +1,4 @@
-//! What was measured, as it is printed with `--json`.
+//! Results of a run, as `--json` prints them.
 
 use std::time::Duration;
 
@@ -12,135 +12,135 @@ use super::{Workload, YcsbOptions};
 use crate::load::LatencySummary;
 use crate::process::Resident;
 
-/// A run.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct YcsbResult {
-    /// The store.
+    /// Name of the store.
     pub engine: &'static str,
-    /// Where it was.
+    /// Directory of the store.
     pub directory: String,
-    /// What it was on: `file`, `pmem` or `emulated pmem`.
+    /// Kind of the medium: `file`, `pmem` or `emulated pmem`.
     pub medium: &'static str,
-    /// The drive that the directory was slowed to.
+    /// Drive that the directory was slowed down to.
     pub model: Option<String>,
-    /// The place of the class capacity, if there was one beside the directory.
+    /// Volume of the class capacity, if there was one beside the directory.
     pub capacity: Option<CapacityResult>,
-    /// The policy of keys and values, if one was given.
+    /// Policy of keys and values, if one was given.
     pub policy: Option<String>,
-    /// The share of a class that values might take because they were read often, if there were
-    /// several classes or it was given.
+    /// Share of a class that values might use because they were read often; set if it was given or
+    /// there were several classes.
     pub hot_share: Option<f64>,
     /// Keys that were loaded.
     pub keys: u64,
     /// Bytes of a key.
     pub key_bytes: usize,
-    /// Bytes of a value; none if they were drawn.
+    /// Bytes of a value; `None` if sizes were drawn.
     pub value_bytes: Option<usize>,
-    /// Records of each scan of `e`; none if they were drawn.
+    /// Records of each scan of `e`; `None` if numbers were drawn.
     pub scan_records: Option<usize>,
-    /// Threads that worked at once.
+    /// Concurrent threads.
     pub threads: usize,
-    /// `closed` or `open`.
+    /// Kind of loop: `closed` or `open`.
     pub r#loop: &'static str,
-    /// Bytes of the store's cache, if they were given.
+    /// Bytes of the store's cache, if given.
     pub cache_bytes: Option<u64>,
-    /// Bytes of memory that our store might take, if they were given.
+    /// Bytes of memory that our store might use, if given.
     pub memory_bytes: Option<u64>,
-    /// Opening or creating the store took so long.
+    /// Seconds to open or create the store.
     pub open_s: f64,
-    /// Closing it took so long.
+    /// Seconds to close the store.
     pub close_s: f64,
-    /// The workloads, in their order.
+    /// Results of the workloads, in order.
     pub workloads: Vec<WorkloadResult>,
-    /// Keys that were read and checked after reopening, if that was asked for.
+    /// Keys that were read and checked after reopening, if requested.
     pub keys_read_back: Option<u64>,
 }
 
-/// The place of the class capacity.
+/// Volume of the class capacity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CapacityResult {
-    /// Where it was.
+    /// Directory of the volume.
     pub directory: String,
-    /// The drive that it was slowed to.
+    /// Drive that the directory was slowed down to.
     pub model: Option<String>,
-    /// The class of the other place.
+    /// Class of the other volume.
     pub fast_class: MediaClass,
-    /// The most bytes that the store took in the other place.
+    /// Largest number of bytes that the store used on the other volume.
     pub fast_bytes_max: Option<u64>,
 }
 
-/// One workload.
+/// Results of one workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkloadResult {
-    /// Which.
+    /// Workload of the results.
     pub workload: Workload,
-    /// Operations done.
+    /// Operations performed.
     pub operations: u64,
-    /// From the first to the end of the last.
+    /// Seconds from the first operation to the end of the last.
     pub duration_s: f64,
-    /// As before, and until all was durable, and merged if that was asked for.
+    /// Seconds until all writes were durable as well, and compacted if requested.
     pub duration_with_sync_s: f64,
-    /// Operations a second.
+    /// Operations per second.
     pub throughput_ops_s: f64,
-    /// Operations due a second (open loop).
+    /// Operations due per second (open loop).
     pub offered_ops_s: Option<f64>,
-    /// Times of all operations, in an open loop from when each was due.
+    /// Times of all operations; in an open loop, they count from the due time.
     pub latency: LatencySummary,
-    /// The same by kind of operation, of those that there were.
+    /// Times by kind of operation, for the kinds that occurred.
     pub kinds: Vec<KindResult>,
-    /// Open loop: how late operations were begun, 99th percentile.
+    /// 99th percentile of the delay until an operation was begun (open loop).
     pub begun_late_p99_us: Option<f64>,
-    /// Reads of keys that were not there.
+    /// Reads of keys that were missing.
     pub reads_missing: u64,
-    /// Records that scans showed.
+    /// Records that scans visited.
     pub records_scanned: u64,
-    /// Processor time of all threads of the process, those of the store included.
+    /// Processor time of all threads of the process, including those of the store.
     pub cpu_s: f64,
-    /// The same for each operation.
+    /// Processor time for each operation.
     pub cpu_us_per_operation: f64,
-    /// Of it the generator's: the same operations without a store.
+    /// Processor time of the generator for each operation, measured without a store.
     pub generator_cpu_us_per_operation: f64,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
-    /// Bytes that the kernel counts as written; none on file systems that are not counted.
+    /// Bytes written by the kernel's count; `None` on file systems that are not counted.
     pub bytes_written: Option<u64>,
     /// Bytes written for each byte of a key or value that was put.
     pub bytes_written_per_user_byte: Option<f64>,
-    /// The most memory that was resident, files' pages included.
+    /// Largest resident memory, pages of files included.
     pub resident_bytes_max: u64,
-    /// The most memory that was resident and no file's.
+    /// Largest resident memory without pages of files.
     pub anonymous_bytes_max: u64,
-    /// Bytes that the store's files take at the end.
+    /// Size of the store's files at the end.
     pub directory_bytes: u64,
-    /// Each of the store's volumes; none if the store does not tell.
+    /// Results of the store's volumes; empty if the store does not count them.
     pub volumes: Vec<PlaceResult>,
 }
 
-/// What one workload has done to one of the store's volumes.
+/// Effect of one workload on one of the store's volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlaceResult {
-    /// Its class of media.
+    /// Class of the volume.
     pub class: MediaClass,
-    /// Its directory.
+    /// Directory of the volume.
     pub directory: String,
-    /// Bytes that were written to it, as the store counts them.
+    /// Bytes written to the volume, as the store counts them.
     pub bytes_written: u64,
-    /// The same by their causes.
+    /// Bytes written, by cause.
     pub written: WrittenBytes,
-    /// Bytes that the store's files take there at the end.
+    /// Size of the store's files on the volume at the end.
     pub directory_bytes: u64,
 }
 
-/// One kind of operation.
+/// Results of one kind of operation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KindResult {
-    /// Which.
+    /// Name of the kind.
     pub kind: &'static str,
-    /// How long they took.
+    /// Times of these operations.
     pub latency: LatencySummary,
 }
 
-/// What the kernel and the clock say of a workload.
+/// Counts of the kernel and the clock for a workload.
 #[derive(Debug, Clone)]
 pub(super) struct Counted {
     pub(super) duration: Duration,

@@ -1,4 +1,4 @@
-//! Runs in small, on our own store and on stores that are wrong.
+//! Tests of small runs, on our store and on stores with mistakes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         keep: false,
         cache_bytes: Some(ByteSize::mib(1)),
         memory_bytes: None,
-        // The smallest, so that there are runs as well.
+        // The smallest generation, which makes the store write runs as well.
         generation_bytes: Some(ByteSize::kib(128)),
         seed: 1,
     }
@@ -59,7 +59,7 @@ fn every_workload_runs_and_all_that_is_read_is_right() {
     let scans = result.workloads.iter().find(|it| it.workload == Workload::E).expect("ran");
     let scanned = scans.records_scanned as f64 / scans.kinds[1].latency.count as f64;
     assert!((30.0..60.0).contains(&scanned), "{scanned} records a scan");
-    // D and E insert.
+    // Workloads D and E insert.
     assert!(result.keys_read_back.is_some_and(|keys| (3250..3350).contains(&keys)));
     assert!(!files::exists(&scratch.path().join("store")), "it is removed");
 }
@@ -68,7 +68,7 @@ fn every_workload_runs_and_all_that_is_read_is_right() {
 fn scans_have_as_many_records_as_are_asked_for() {
     let scratch = tempfile::tempdir().expect("a directory");
     let options = options(scratch.path(), &[Workload::Load, Workload::E]);
-    // So few that hardly any scan comes to the end of the keys.
+    // The number is so small that hardly any scan reaches the end of the keys.
     let options = YcsbOptions { scan_records: Some(7), ..options };
     let result = run(&options).expect("measured");
     let (found, scans) = (&result.workloads[1], result.workloads[1].kinds[1].latency.count);
@@ -111,7 +111,7 @@ fn on_what_it_was_measured_is_said() {
     assert_eq!(run(&on_a_disk).expect("measured").medium, "file");
     let pmem = Some(PmemMode { assume_dax: true });
     let result = run(&YcsbOptions { pmem, ..on_a_disk }).expect("measured");
-    // A directory for temporary files may lie on persistent memory as well.
+    // A directory for temporary files may be on persistent memory as well.
     assert!(result.medium.ends_with("pmem"), "{}", result.medium);
     assert!(result.tables()[0].to_string().contains("pmem"));
 }
@@ -175,7 +175,7 @@ fn a_store_of_two_places_is_kept_and_used_again() {
     let result = run(&again).expect("measured");
     let capacity = &result.workloads[0].volumes[1];
     assert!(capacity.written.compaction_bytes > 0, "the keys have moved: {capacity:?}");
-    // Without the second directory being named it is found as well.
+    // The second directory is found as well if it is not named.
     run(&YcsbOptions { capacity: None, policy: None, ..again }).expect("measured");
     let wrong = YcsbOptions { workloads: vec![Workload::A], ..keep };
     assert!(run(&wrong).is_err_and(|error| error.is_usage()), "it has its bound");
@@ -209,7 +209,7 @@ fn what_does_not_fit_together_is_refused() {
     assert!(!files::exists(&good.directory), "nothing was made");
 }
 
-/// A store in memory with a mistake.
+/// Store in memory with a mistake.
 #[derive(Default)]
 struct Toy {
     map: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,

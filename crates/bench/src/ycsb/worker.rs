@@ -1,4 +1,5 @@
-//! One thread's requests: drawn, carried out, timed from when they were due, and checked.
+//! Worker of one thread: it draws requests, performs them, times them from their due time, and
+//! checks their results.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,25 +15,25 @@ use crate::arrivals::PoissonArrivals;
 use crate::error::BenchError;
 use crate::values::ValueMaker;
 
-/// Scans of YCSB's E have 1 to so many records.
+/// Largest number of records of a scan in YCSB's E; the smallest is 1.
 const SCAN_LEN_MAX: usize = 100;
-/// So many operations are told to the progress bar at once.
+/// Operations between two reports to the progress bar.
 const TOLD_AT_ONCE: u64 = 1024;
-/// A gap until the next request is slept through if it is longer: sleeping takes about as long.
+/// Gap until the next request above which the thread sleeps; waking up takes about this long.
 const SLEEP_ABOVE: Duration = Duration::from_micros(80);
 
-/// What one thread saw.
+/// Counts and times of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) times: [Histogram; Kind::ALL.len()],
-    /// Open loop: how long after its due time each request was begun.
+    /// Delays from the due time of each request until it was begun (open loop).
     pub(super) late: Histogram,
     pub(super) operations: u64,
-    /// Reads of keys that were not there.
+    /// Reads of keys that were missing.
     pub(super) missing: u64,
     /// Bytes of keys and values that were put.
     pub(super) user_bytes: u64,
-    /// Records that scans showed.
+    /// Records that scans visited.
     pub(super) scanned: u64,
 }
 
@@ -47,7 +48,7 @@ impl Tally {
     }
 }
 
-/// What the threads of one workload share.
+/// State that the threads of one workload share.
 pub(super) struct Shared<'a> {
     pub(super) options: &'a YcsbOptions,
     pub(super) workload: Workload,
@@ -58,7 +59,7 @@ pub(super) struct Shared<'a> {
     pub(super) is_over: AtomicBool,
 }
 
-/// How much a thread does.
+/// Work of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) operations: u64,
@@ -67,7 +68,7 @@ pub(super) struct Share {
     pub(super) seed: u64,
 }
 
-/// One thread.
+/// Worker of one thread.
 pub(super) struct Worker<'a> {
     shared: &'a Shared<'a>,
     names: Names,
@@ -86,7 +87,7 @@ impl<'a> Worker<'a> {
         let Shared { options, workload, .. } = *shared;
         let (names, values) = options.makers()?;
         let inserts = (options.operations as f64 * workload.insert_share() * 2.0) as u64;
-        // All threads find the same keys popular.
+        // All threads share the same popular keys.
         let chooser = Chooser::new(workload, shared.population.count(), inserts, options.seed);
         Ok(Worker {
             shared,
@@ -102,7 +103,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Does its share, or less if the time is over or another thread has failed.
+    /// Runs its share, or less if the time is over or another thread has failed.
     pub(super) fn work(mut self, share: Share) -> Result<Tally, BenchError> {
         let Shared { clock, is_over, .. } = self.shared;
         let mut now = clock.now();
@@ -209,7 +210,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Says what is wrong if a scan shows a key that does not follow.
+/// Returns an error if a scan visits a key out of order.
 fn misplaced(from: &[u8], is_first: bool, key: &[u8]) -> Option<BenchError> {
     let follows = if is_first { key >= from } else { key > from };
     (!follows).then(|| {
@@ -218,7 +219,7 @@ fn misplaced(from: &[u8], is_first: bool, key: &[u8]) -> Option<BenchError> {
     })
 }
 
-/// Says what is wrong if a value is not one of its key.
+/// Returns an error if a value does not belong to its key.
 fn foreign(
     names: &Names,
     values: &ValueMaker,
@@ -238,7 +239,7 @@ fn wrong(key: &[u8], problem: String) -> BenchError {
     BenchError::WrongValue { key: String::from_utf8_lossy(key).into_owned(), problem }
 }
 
-/// Waits for the next request, and says when it was due.
+/// Waits for the next request and returns its due time.
 fn wait(clock: &SystemClock, arrivals: &mut PoissonArrivals) -> Nanos {
     loop {
         let now = clock.now();
@@ -252,7 +253,7 @@ fn wait(clock: &SystemClock, arrivals: &mut PoissonArrivals) -> Nanos {
     }
 }
 
-/// Reads every key, in no order, and checks its value.
+/// Reads every key in the order of the numbers and checks its value.
 pub(super) fn read_back(
     options: &YcsbOptions,
     engine: &dyn Engine,

@@ -1,5 +1,5 @@
-//! The workloads: YCSB's, as its core package defines them (Cooper et al., SoCC 2010), and
-//! RocksDB's `mixgraph` (Cao et al., FAST 2020).
+//! Workloads of YCSB, as its core package defines them (Cooper et al., SoCC 2010), and RocksDB's
+//! `mixgraph` (Cao et al., FAST 2020).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use entresol_base::suggest;
 use fastrand::Rng;
 use serde::{Serialize, Serializer};
 
-/// What is done to a store.
+/// Workload on a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Workload {
-    /// Every key is inserted once.
+    /// Inserts every key once.
     Load,
     /// Half reads, half updates; popular keys by Zipf's law.
     A,
@@ -23,14 +23,14 @@ pub enum Workload {
     D,
     /// 95% scans of 1 to 100 records, 5% inserts; first keys of scans by Zipf's law.
     E,
-    /// Half reads, half reads followed by a write of what was read.
+    /// Half reads, half reads followed by a write of the same key.
     F,
     /// 85% reads, 14% updates, 1% scans; popular ranges of keys, popular keys within them, and
     /// sizes of values and scans as in ZippyDB.
     Mixgraph,
 }
 
-/// One request.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -55,19 +55,19 @@ impl Kind {
     }
 }
 
-/// Which keys are asked for.
+/// Distribution of requested keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
-    /// By Zipf's law, the popular ones scattered over all.
+    /// Zipf's law, with the popular keys scattered over all.
     Zipfian,
-    /// By Zipf's law, from the newest to the oldest.
+    /// Zipf's law, from the newest key to the oldest.
     Latest,
-    /// Ranges of neighbouring keys have their own popularity.
+    /// Ranges of neighbouring keys, each with its own popularity.
     Ranges,
 }
 
 impl Workload {
-    /// All of them, in the order in which YCSB says to run them: what inserts comes last.
+    /// All workloads in YCSB's recommended order: those that insert come last.
     pub const ALL: [Workload; 8] = [
         Workload::Load,
         Workload::A,
@@ -79,7 +79,7 @@ impl Workload {
         Workload::Mixgraph,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ impl Workload {
         }
     }
 
-    /// Draws what is done next.
+    /// Draws the kind of the next request.
     #[inline]
     pub(crate) fn kind(self, rng: &mut Rng) -> Kind {
         let of_hundred = rng.u32(0..100);
@@ -123,7 +123,7 @@ impl Workload {
         }
     }
 
-    /// The share of requests that insert.
+    /// Returns the share of inserts among the requests.
     pub(crate) fn insert_share(self) -> f64 {
         if matches!(self, Workload::D | Workload::E) { 0.05 } else { 0.0 }
     }

@@ -1,4 +1,4 @@
-//! Writes that count together or not at all.
+//! Batches of writes that take effect together or not at all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::types::{KvsId, Sequence};
 use crate::version::core::Core;
 use crate::wal::record::{Draft, Kind};
 
-/// Writes to one or several [`Kvs`] of a store, for [`Kvdb::write`](crate::Kvdb::write). Later ones
-/// of the same key win.
+/// Writes to one or several [`Kvs`] of a store, for [`Kvdb::write`](crate::Kvdb::write). Of several
+/// writes to a key, the last one wins.
 #[derive(Clone, Default)]
 pub struct Batch {
-    /// The store of the first write.
+    /// Store of the first write; all others must belong to it.
     store: Option<Arc<Core>>,
     writes: Vec<Write>,
 }
@@ -28,35 +28,36 @@ struct Write {
     value: Vec<u8>,
 }
 
-/// What becomes of a key.
+/// Effect of a write on its key.
 #[derive(Debug, Clone, Copy)]
 enum What {
-    /// It gets a value, for so many seconds from when the batch is written; none is for ever.
+    /// Gives the key a value, for so many seconds from when the batch is written, or forever.
     Put(Option<u32>),
-    /// It goes, or all that begin so do.
+    /// Deletes the key, or all keys that begin with it.
     Gone(Kind),
 }
 
 impl Batch {
-    /// A batch without writes.
+    /// Creates a batch without writes.
     #[must_use]
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// Gives a key a value.
+    /// Adds a write that gives a key a value.
     ///
     /// # Errors
-    /// If the key or the value cannot be kept, or the [`Kvs`] is not of the store of the others.
+    /// Fails if the size of the key or the value is not allowed, or if the [`Kvs`] belongs to
+    /// another store than the earlier writes.
     pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<&mut Batch, StoreError> {
         self.put_for(kvs, key, value, None)
     }
 
-    /// Gives a key a value for some time, in whole seconds from when the batch is written; none is
-    /// as long as the [`Kvs`] says.
+    /// Adds a write that gives a key a value with a time to live, in whole seconds from when the
+    /// batch is written. `None` stands for the time to live of the [`Kvs`].
     ///
     /// # Errors
-    /// As [`put`](Batch::put).
+    /// Fails as [`put`](Batch::put) does.
     pub fn put_for(
         &mut self,
         kvs: &Kvs,
@@ -68,19 +69,19 @@ impl Batch {
         self.push(kvs, What::Put(kvs.seconds(time)), (key, value))
     }
 
-    /// Removes a key.
+    /// Adds a write that deletes a key.
     ///
     /// # Errors
-    /// As [`put`](Batch::put).
+    /// Fails as [`put`](Batch::put) does.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<&mut Batch, StoreError> {
         check_sizes(key, &[])?;
         self.push(kvs, What::Gone(Kind::Gone), (key, &[]))
     }
 
-    /// Removes all keys that begin so.
+    /// Adds a write that deletes all keys with a prefix.
     ///
     /// # Errors
-    /// As [`put`](Batch::put).
+    /// Fails as [`put`](Batch::put) does.
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<&mut Batch, StoreError> {
         check_prefix(prefix)?;
         self.push(kvs, What::Gone(Kind::RangeDelete), (prefix, &[]))
@@ -102,19 +103,19 @@ impl Batch {
         Ok(self)
     }
 
-    /// How many writes it has.
+    /// Returns the number of writes in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Whether it has none.
+    /// Returns true if the batch has no writes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// The bytes of its keys and values.
+    /// Returns the bytes of all keys and values.
     pub(crate) fn bytes(&self) -> u64 {
         self.writes.iter().map(|write| (write.key.len() + write.value.len()) as u64).sum()
     }
@@ -138,7 +139,8 @@ impl Core {
     /// Writes a batch.
     ///
     /// # Errors
-    /// If it is too large or another store's, there is no room, or an earlier write failed.
+    /// Fails if the batch is too large or belongs to another store, if there is no room, or if an
+    /// earlier write failed.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<Sequence, StoreError> {
         let Some(store) = &batch.store else { return Ok(self.published()) };
         if !std::ptr::eq(Arc::as_ptr(store), self) {

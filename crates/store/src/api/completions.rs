@@ -1,9 +1,10 @@
-//! The form for event loops: what can be answered from memory is answered at once, all else by
-//! threads of the store, and told later. Who calls waits neither for a disk nor for flushing.
+//! Reads and writes for event loops. What can be answered from memory is answered at once; threads
+//! of the store do everything else and tell the caller later. The caller waits neither for a disk
+//! nor for a flush.
 //!
-//! Reads go to some threads, in any order. Writes go to one, in the order in which they were given:
-//! as long as one is under way, those behind it queue up. What waits there to be durable is made so
-//! by one sync.
+//! Several threads serve the reads, in any order. One thread serves the writes, in the order in
+//! which they were given: while a write is under way, those behind it queue up. One sync makes all
+//! queued writes durable that ask for it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,14 +17,14 @@ use crate::types::Sequence;
 use crate::version::core::Core;
 use crate::{Batch, Kvdb, Kvs, StoreError};
 
-/// How [`Completions`] are made.
+/// Options with which [`Completions`] are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionOptions {
-    /// Threads that read: so many reads are on their way to the disk at once.
+    /// Threads that read, which is also the number of reads that a disk sees at once.
     pub readers: usize,
-    /// The most that may be under way, or answered and not taken.
+    /// Most requests that may be under way, or answered and not taken.
     pub pending_max: usize,
-    /// The most bytes of keys, values and batches in them; a single one may be larger.
+    /// Most bytes of keys, values and batches in these requests. A single request may be larger.
     pub pending_bytes_max: u64,
 }
 
@@ -36,32 +37,32 @@ impl Default for CompletionOptions {
 /// An answer, or the promise of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attempt<T> {
-    /// Here it is.
+    /// The answer itself.
     Ready(T),
-    /// It will be among the completions, under the token that was given.
+    /// The answer comes as a completion, under the token that the caller gave.
     Pending,
 }
 
-/// What has come to its end.
+/// A request that has come to its end.
 #[derive(Debug)]
 pub struct Completion {
-    /// What the caller gave.
+    /// Token that the caller gave with the request.
     pub token: u64,
-    /// How it ended.
+    /// Result of the request.
     pub outcome: Outcome,
 }
 
-/// How something ended.
+/// Result of a read or a write.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A read: the value, if there is one.
+    /// Value that a read found, if there is one.
     Value(Result<Option<Vec<u8>>, StoreError>),
-    /// A write: its number.
+    /// Number of the write.
     Written(Result<Sequence, StoreError>),
 }
 
-/// Reads and writes of an event loop that are under way. Dropping it waits for the threads; what
-/// they had not begun is not done.
+/// Reads and writes of an event loop. Dropping it waits for the threads; requests that they have
+/// not begun are not served.
 ///
 /// ```
 /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -102,9 +103,9 @@ struct Shared {
     options: CompletionOptions,
     wake: Box<dyn Fn() + Send + Sync>,
     queues: Mutex<Queues>,
-    /// There is something to read, or room for what is read.
+    /// Signals that a read is queued, or that there is room for its value.
     may_read: Condvar,
-    /// There is something to write.
+    /// Signals that a write is queued.
     may_write: Condvar,
 }
 
@@ -112,12 +113,12 @@ struct Shared {
 struct Queues {
     reads: VecDeque<Read>,
     writes: VecDeque<Write>,
-    /// Writes were taken out of the queue and are not answered yet.
+    /// True while writes are taken out of the queue and not answered yet.
     is_writing: bool,
     done: Vec<Completion>,
-    /// Everything that was asked for and not taken.
+    /// Requests that are under way, or answered and not taken.
     pending: usize,
-    /// The bytes of what waits or was answered.
+    /// Bytes of these requests and answers.
     bytes: u64,
     is_over: bool,
 }
@@ -135,11 +136,11 @@ struct Write {
 }
 
 impl Kvdb {
-    /// A queue of reads and writes for an event loop. `wake` is called, by any thread, whenever
-    /// there is something to take where there was nothing.
+    /// Creates a queue of reads and writes for an event loop. A thread of the store calls `wake`
+    /// whenever the list of completions was empty and no longer is.
     ///
     /// # Errors
-    /// If the options cannot be, or the system gives no thread.
+    /// Fails if the options are not valid, or if the system refuses a thread.
     pub fn completions(
         &self,
         options: CompletionOptions,
@@ -177,11 +178,12 @@ impl Kvdb {
 }
 
 impl Completions {
-    /// The value of a key: at once if it is in memory, or known to be nowhere.
+    /// Returns the value of a key at once if it is in memory, or if the key is known not to exist.
+    /// Otherwise a thread reads it.
     ///
     /// # Errors
-    /// If the `Kvs` cannot be asked, or too much is pending already: take what is done, then try
-    /// again.
+    /// Fails if the `Kvs` cannot be read. Fails as well if too much is pending: the caller then
+    /// takes completions and tries again.
     pub fn get(
         &self,
         kvs: &Kvs,
@@ -205,27 +207,28 @@ impl Completions {
         Ok(Attempt::Pending)
     }
 
-    /// Writes a batch: at once if nobody has to be waited for. It counts, and survives the death of
-    /// the process, when it is answered.
+    /// Writes a batch, at once unless it would have to wait. An answered write is visible and
+    /// survives the death of the process.
     ///
     /// # Errors
-    /// If the store refuses it, or too much is pending already: take what is done, then try again.
+    /// Fails if the store refuses the batch. Fails as well if too much is pending: the caller then
+    /// takes completions and tries again.
     pub fn write(&self, batch: Batch, token: u64) -> Result<Attempt<Sequence>, StoreError> {
         self.shared.core.check_open()?;
         let queues = self.shared.queues.lock();
         let is_first = queues.writes.is_empty() && !queues.is_writing;
         if is_first && !self.shared.core.would_wait() {
-            // Under the lock, so that no later one comes before it.
+            // The lock is held meanwhile, or a later write could overtake this one.
             return self.shared.core.write_batch(&batch).map(Attempt::Ready);
         }
         drop(queues);
         self.queue(Write { token, batch, is_durable: false })
     }
 
-    /// Writes a batch, and answers when it survives the machine as well.
+    /// Writes a batch, and answers once it survives a crash of the machine.
     ///
     /// # Errors
-    /// As [`write`](Completions::write).
+    /// Fails as [`write`](Completions::write) does.
     pub fn write_durably(&self, batch: Batch, token: u64) -> Result<Attempt<Sequence>, StoreError> {
         self.shared.core.check_open()?;
         self.queue(Write { token, batch, is_durable: true })
@@ -240,19 +243,19 @@ impl Completions {
         Ok(Attempt::Pending)
     }
 
-    /// What has come to its end since the last call.
+    /// Takes all completions since the last call.
     pub fn take(&self) -> Vec<Completion> {
         let mut queues = self.shared.queues.lock();
         let done = std::mem::take(&mut queues.done);
         queues.pending -= done.len();
         queues.bytes -= done.iter().map(Completion::bytes).sum::<u64>();
         drop(queues);
-        // Readers may have waited for room for what they are going to read.
+        // Readers may be waiting for room for their values.
         self.shared.may_read.notify_all();
         done
     }
 
-    /// How much is under way, or can be taken.
+    /// Returns the number of requests that are under way, or answered and not taken.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.shared.queues.lock().pending
@@ -265,7 +268,7 @@ impl Drop for Completions {
         self.shared.may_read.notify_all();
         self.shared.may_write.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
@@ -287,7 +290,10 @@ impl Completion {
 }
 
 impl Shared {
-    /// Makes room for one more, if there is any.
+    /// Counts one more request of so many bytes.
+    ///
+    /// # Errors
+    /// Fails if the limit of requests or bytes is reached.
     fn admit(&self, queues: &mut Queues, bytes: u64) -> Result<(), StoreError> {
         let CompletionOptions { pending_max, pending_bytes_max, .. } = self.options;
         let is_large = queues.pending > 0 && queues.bytes + bytes > pending_bytes_max;
@@ -336,7 +342,8 @@ impl Shared {
             let mut done = Vec::new();
             for (write, mut result) in written {
                 if write.is_durable && result.is_ok() && synced.is_err() {
-                    // The others are told what the store says from now on.
+                    // The first durable write gets the error itself, the others get what the store
+                    // says from now on.
                     let again = self.core.failure.check();
                     result =
                         Err(std::mem::replace(&mut synced, again).err().unwrap_or_else(|| {
@@ -351,7 +358,7 @@ impl Shared {
         }
     }
 
-    /// Puts answers where they can be taken; `bytes` waited until now.
+    /// Publishes answers to requests that counted `bytes` until now.
     fn complete(&self, done: Vec<Completion>, bytes: u64) {
         let mut queues = self.queues.lock();
         if done.iter().any(|it| matches!(it.outcome, Outcome::Written(_))) {

@@ -1,4 +1,4 @@
-//! A store: its `Kvs`, its log, and what is asked of it.
+//! The handle of a store, which opens it, writes to it, compacts it and closes it.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -30,12 +30,13 @@ use crate::volumes::Volume;
 use crate::volumes::policy::MediaClass;
 use crate::{Batch, Snapshot, StoreError, run};
 
-/// A store in a directory: several [`Kvs`], written in one order.
+/// A store in a directory: several [`Kvs`] whose writes have one order.
 ///
-/// When it is dropped, or [closed](Kvdb::close), everything that was written is durable.
+/// Once it is dropped or [closed](Kvdb::close), all writes are durable.
 ///
-/// It has a file open for each sorted run and flushed segment; a process that may have few files
-/// open calls [`raise_descriptor_limit`](entresol_media::machine::raise_descriptor_limit) first.
+/// A store has a file open for each sorted run and flushed segment. A process with a low limit of
+/// open files calls [`raise_descriptor_limit`](entresol_media::machine::raise_descriptor_limit)
+/// first.
 ///
 /// ```
 /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -54,24 +55,24 @@ use crate::{Batch, Snapshot, StoreError, run};
 pub struct Kvdb {
     core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
-    /// Let go when this is dropped.
+    /// Released when the store is dropped.
     _lock: Mutex<DirectoryLock>,
 }
 
-/// How far a compaction has come.
+/// Progress of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompactProgress {
-    /// Bytes of runs that were merged; 0 while what was written last is being flushed.
+    /// Bytes of runs that were compacted; 0 during the flush that comes first.
     pub bytes_done: u64,
-    /// Bytes of runs that are to be merged; 0 as long as that is not known.
+    /// Bytes of runs that are to be compacted; 0 until this is known.
     pub bytes: u64,
 }
 
 impl Kvdb {
-    /// Makes a store in a directory of this machine, which is made if it does not exist.
+    /// Creates a store in a directory of this machine. A missing directory is created.
     ///
     /// # Errors
-    /// If there is something in the directory, or it cannot be written to.
+    /// Fails if the directory is not empty or cannot be written to.
     pub fn create_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
         let directory = LocalDirectory::open(path)?;
         Kvdb::create(Arc::new(directory), options, Arc::new(SystemClock::new()))
@@ -80,16 +81,16 @@ impl Kvdb {
     /// Opens the store in a directory of this machine.
     ///
     /// # Errors
-    /// If there is none, somebody else has it open, or it is damaged.
+    /// Fails if there is no store, if another process has it open, or if it is damaged.
     pub fn open_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
         let directory = LocalDirectory::open_existing(path)?;
         Kvdb::open(Arc::new(directory), options, Arc::new(SystemClock::new()))
     }
 
-    /// Makes a store in an empty directory.
+    /// Creates a store in an empty directory.
     ///
     /// # Errors
-    /// If there is something in the directory, or it cannot be written to.
+    /// Fails if the directory is not empty or cannot be written to.
     pub fn create(
         directory: Arc<dyn Directory>,
         options: KvdbOptions,
@@ -99,8 +100,8 @@ impl Kvdb {
         Kvdb::create_on(&[Volume { class, directory, bytes_max }], options, clock)
     }
 
-    /// Makes a store in several empty directories. The first is its home, which has the manifest:
-    /// there the store is found again, and finds the others.
+    /// Creates a store in several empty directories. The first is its home, which holds the
+    /// manifest: the store is opened there, and finds the other volumes.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -135,7 +136,7 @@ impl Kvdb {
     /// ```
     ///
     /// # Errors
-    /// If there is none, something is in one of them, or cannot be written to.
+    /// Fails if no directory is named, or if one of them is not empty or cannot be written to.
     pub fn create_on(
         volumes: &[Volume],
         options: KvdbOptions,
@@ -155,16 +156,16 @@ impl Kvdb {
             Some(world) => world.rng("store").next_u64(),
             None => KeyHasher::random().hash(directory.path().as_os_str().as_encoded_bytes()),
         };
-        // What a manifest names is there before it.
+        // Every volume that the manifest names exists before the manifest does.
         let mut manifest = Manifest::new(store & (u64::MAX >> 1));
         manifest.volumes = vec![VolumeState::home(home.class, home.bytes_max)];
         for (number, place) in others.iter().enumerate() {
             let state = manifest.take_place(place);
-            // The lock is taken again when it is opened.
+            // Opening the volume takes the lock again.
             let labelled = volumes::label(place, manifest.store, state.place, directory).map(drop);
             if let Err(error) = labelled {
-                // A label that is left would keep others out, and this store as well, which would
-                // have another identity the next time.
+                // A label left behind would keep other stores out, and this one as well, which
+                // would have another identity on the next attempt.
                 others[..number].iter().for_each(volumes::unlabel);
                 return Err(error);
             }
@@ -179,7 +180,7 @@ impl Kvdb {
     /// Opens the store in a directory.
     ///
     /// # Errors
-    /// If there is none, somebody else has it open, or it is damaged.
+    /// Fails if there is no store, if another process has it open, or if it is damaged.
     pub fn open(
         directory: Arc<dyn Directory>,
         options: KvdbOptions,
@@ -188,11 +189,11 @@ impl Kvdb {
         Kvdb::open_with(directory, Vec::new(), options, clock, false)
     }
 
-    /// Opens a store of which some volumes are no longer where they were, or lie where a path does
-    /// not lead: these directories are looked through first, in any order.
+    /// Opens a store some of whose volumes have moved, or cannot be reached by a path. These
+    /// directories are searched first, in any order.
     ///
     /// # Errors
-    /// As [`open`](Kvdb::open).
+    /// Fails as [`open`](Kvdb::open) does.
     pub fn open_on(
         home: Arc<dyn Directory>,
         volumes: &[Arc<dyn Directory>],
@@ -202,11 +203,11 @@ impl Kvdb {
         Kvdb::open_with(home, volumes.to_vec(), options, clock, false)
     }
 
-    /// Opens the store in a directory to be read only: nothing in it is changed. Others are kept
-    /// out all the same.
+    /// Opens the store in a directory to be read only. Nothing in it is changed, but other
+    /// processes are kept out all the same.
     ///
     /// # Errors
-    /// If there is none, somebody else has it open, or it is damaged.
+    /// Fails if there is no store, if another process has it open, or if it is damaged.
     pub fn open_read_only(
         directory: Arc<dyn Directory>,
         options: KvdbOptions,
@@ -215,10 +216,10 @@ impl Kvdb {
         Kvdb::open_with(directory, Vec::new(), options, clock, true)
     }
 
-    /// Opens the store in a directory, with volumes wherever they lie; to be read only, if wanted.
+    /// Opens the store of a home, with the directories of volumes that have moved.
     ///
     /// # Errors
-    /// As [`open`](Kvdb::open).
+    /// Fails as [`open`](Kvdb::open) does.
     pub(crate) fn open_with(
         home: Arc<dyn Directory>,
         given: Vec<Arc<dyn Directory>>,
@@ -262,11 +263,11 @@ impl Kvdb {
         &self.core
     }
 
-    /// Makes a `Kvs`. There may be [`KVS_MAX`] at a time; after 65,535 have been made, numbers of
-    /// those are used again that were dropped before the store was opened.
+    /// Creates a `Kvs`. A store has at most [`KVS_MAX`] at a time. After 65,535 have been created,
+    /// numbers of `Kvs` that were dropped before the store was opened are reused.
     ///
     /// # Errors
-    /// If there is one of this name already, or the name or the options cannot be had.
+    /// Fails if there is a `Kvs` of this name already, or if the name or the options are not valid.
     pub fn create_kvs(&self, name: &str, options: KvsOptions) -> Result<Kvs, StoreError> {
         check_name(name)?;
         options.check()?;
@@ -304,7 +305,7 @@ impl Kvdb {
     /// Opens a `Kvs`.
     ///
     /// # Errors
-    /// If there is none of this name, or what it has is damaged.
+    /// Fails if there is no `Kvs` of this name, or if one of its runs is damaged.
     pub fn kvs(&self, name: &str) -> Result<Kvs, StoreError> {
         self.core.check_open()?;
         let manifest = self.core.manifest.lock();
@@ -320,11 +321,11 @@ impl Kvdb {
         }
     }
 
-    /// Drops a `Kvs` and all that is in it. Handles of it, and cursors that are made from now on,
-    /// are refused.
+    /// Drops a `Kvs` with all its keys. From now on its handles are refused, and so are new
+    /// cursors.
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// Fails if there is no `Kvs` of this name.
     pub fn drop_kvs(&self, name: &str) -> Result<(), StoreError> {
         let core = &self.core;
         core.log()?;
@@ -348,61 +349,64 @@ impl Kvdb {
         Ok(())
     }
 
-    /// The names of all `Kvs`.
+    /// Returns the names of all `Kvs`.
     #[must_use]
     pub fn kvs_names(&self) -> Vec<String> {
         self.core.manifest.lock().kvs.iter().map(|kvs| kvs.name.clone()).collect()
     }
 
-    /// Writes a batch: all of it counts at once, and after a crash all of it is there or nothing.
+    /// Writes a batch. All its writes become visible at once, and after a crash either all or none
+    /// of them are there.
     ///
     /// # Errors
-    /// If a key or value cannot be kept, there is no room, or an earlier write failed.
+    /// Fails if there is no room, or if an earlier write failed.
     pub fn write(&self, batch: &Batch) -> Result<Sequence, StoreError> {
         self.core.write_batch(batch)
     }
 
-    /// The last write of the log that is there, if the store was opened to be read only, volumes
-    /// are missing, and the log may go on in one of them: then keys may have newer values than are
-    /// found, or be gone. None: what is found is what was written last.
+    /// Returns the last write that was found in the log, if later ones may be missing. This is so
+    /// if the store was opened to be read only, volumes are missing, and the log may go on in one
+    /// of them. Keys may then have newer values than reads find, or be deleted. `None` means that
+    /// reads find the newest writes.
     ///
-    /// That the log *does* go on there is refused when the store is opened
-    /// ([`StoreError::LogMissing`]). Nobody can say where it ends in a segment that is full, or
-    /// begins in one that is not there, and all that is known to be durable was flushed before.
+    /// If the log is known to go on there, opening the store fails with [`StoreError::LogMissing`].
+    /// The uncertain case is a log whose last segment is full, or whose first segment is missing,
+    /// and whose durable writes are all known to be flushed.
     #[must_use]
     pub fn uncertain_behind(&self) -> Option<Sequence> {
         self.core.uncertain_behind
     }
 
-    /// Everything as it is now, for as long as the snapshot is held.
+    /// Returns a snapshot of all `Kvs` as they are now.
     ///
     /// # Errors
-    /// If the store is closed.
+    /// Fails if the store is closed.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.core.check_open()?;
         Ok(Snapshot::of(&self.core))
     }
 
-    /// Makes everything durable that was acknowledged before: it survives the machine's crash.
+    /// Makes all acknowledged writes durable, so that they survive a crash of the machine.
     ///
     /// # Errors
-    /// If the disk fails; then nothing is written any more.
+    /// Fails if the disk fails. The store then takes no more writes.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.core.sync()
     }
 
-    /// Flushes all data and compactions everything that can be merged. Writers may go on
-    /// meanwhile. As long as a transaction may have to notice more removed prefixes than one run
-    /// can say, the runs of their [`Kvs`] are left as they are.
+    /// Flushes all memtables and compacts all runs, while writers go on. Runs of a [`Kvs`] are left
+    /// as they are while an open transaction must still notice more range deletes than one run can
+    /// hold.
     ///
     /// # Errors
-    /// If the disk fails or has no room.
+    /// Fails if the disk fails or has no room.
     pub fn compact(&self) -> Result<(), StoreError> {
         self.compact_with(&mut |_| ControlFlow::Continue(())).map(drop)
     }
 
-    /// The same, telling how far it has come; says whether it came to its end. It ends early if
-    /// `progress` breaks it off: what was merged until then stays merged.
+    /// Flushes all memtables and compacts all runs, and reports its progress. Returns true if it
+    /// came to its end, and false if `progress` broke it off: what was compacted until then stays
+    /// compacted.
     ///
     /// ```
     /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -424,7 +428,7 @@ impl Kvdb {
     /// ```
     ///
     /// # Errors
-    /// If the disk fails or has no room.
+    /// Fails if the disk fails or has no room.
     pub fn compact_with(
         &self,
         progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
@@ -436,13 +440,12 @@ impl Kvdb {
         compaction::compact_all(core, progress).map_err(|error| core.with_descriptors(error))
     }
 
-    /// Ends the store's threads, waits for writes that are under way, and makes everything durable.
-    /// Handles that are left are refused whatever they ask for. A snapshot, a cursor or a
-    /// transaction that is left still holds files, and the store cannot be opened again before it
-    /// is dropped.
+    /// Ends the store's threads, waits for writes that are under way, and makes all writes durable.
+    /// Every call of a handle that is left is refused. A snapshot, cursor or transaction that is
+    /// left still holds files, and the store cannot be opened again before it is dropped.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.end()
     }
@@ -474,26 +477,26 @@ impl Kvdb {
     }
 }
 
-/// Flushes what processes before have left in the log. Where there is only the reserve for another
-/// segment, that is not left to a thread that ends with this process: each opening takes one, and
-/// nothing would be left for those that make room.
+/// Flushes the memtables that recovery rebuilt from the log. When only the reserve has room for
+/// another segment, this is not left to a thread that ends with the process: each time the store is
+/// opened it takes a segment, and no room would be left for the work that makes room.
 fn flush_what_waits(core: &Core) {
     while let Some((generation, last)) = core.current.get().closed.last().cloned() {
-        // The thread that flushes meets the same, and tells it.
+        // The thread that flushes will meet this error as well, and report it.
         if flush(core, &generation, last).is_err() {
             return;
         }
     }
 }
 
-/// The class of the only place of a store.
+/// Returns the class of a store's only volume.
 fn default_class(options: &KvdbOptions) -> MediaClass {
     if options.pmem.is_some() { MediaClass::Pmem } else { MediaClass::Capacity }
 }
 
 impl Drop for Kvdb {
     fn drop(&mut self) {
-        // Who wants to know closes it.
+        // A caller who wants to see the error calls `close`.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! A `Kvs`: an ordered map of a store.
+//! The handle of a `Kvs`, an ordered map of a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::version::view::{Held, Version, View};
 use crate::wal::record::{Draft, Kind};
 use crate::{Snapshot, StoreError};
 
-/// A named ordered map from keys to values, in a [`Kvdb`](crate::Kvdb). Clones are the same one.
-/// Once it is dropped, or the store closed, all that it is asked for is refused.
+/// A named ordered map from keys to values, in a [`Kvdb`](crate::Kvdb). Clones refer to the same
+/// map. Once the `Kvs` is dropped or the store closed, every call is refused.
 #[derive(Clone)]
 pub struct Kvs {
     core: Arc<Core>,
     id: KvsId,
     name: Arc<str>,
-    /// In seconds; 0 is for ever.
+    /// Time to live of its keys in seconds; 0 is forever.
     time_to_live: u32,
 }
 
-/// What a prefix matches.
+/// Keys that a prefix matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Matches {
     /// No key.
     None,
-    /// One key, with its value.
+    /// One key, and its value.
     One(Vec<u8>, Vec<u8>),
-    /// Several keys; the first, with its value.
+    /// Several keys: the first one, and its value.
     Many(Vec<u8>, Vec<u8>),
 }
 
@@ -45,7 +45,7 @@ impl Kvs {
         Kvs { core, id, name, time_to_live: state.time_to_live_s }
     }
 
-    /// Its name.
+    /// Returns the name of the `Kvs`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -59,8 +59,10 @@ impl Kvs {
         &self.core
     }
 
+    /// Checks that the `Kvs` can still be used.
+    ///
     /// # Errors
-    /// If the store is closed, or the `Kvs` was dropped.
+    /// Fails if the store is closed or the `Kvs` was dropped.
     pub(crate) fn check_there(&self) -> Result<(), StoreError> {
         self.core.check_open()?;
         match self.core.dropped.has(self.id) {
@@ -69,37 +71,38 @@ impl Kvs {
         }
     }
 
-    /// How many seconds something stays that is to stay for some time, or as long as the `Kvs`
-    /// says; none is for ever.
+    /// Returns a write's time to live in whole seconds, or the time to live of the `Kvs` if the
+    /// write names none. `None` is forever.
     pub(crate) fn seconds(&self, time: Option<Duration>) -> Option<u32> {
         let of_kvs = (self.time_to_live > 0).then_some(self.time_to_live);
         time.map(whole_seconds).or(of_kvs)
     }
 
-    /// When something ends that is written now.
+    /// Returns the time at which a version that is written now expires.
     pub(crate) fn expiry(&self, time: Option<Duration>) -> Expiry {
         self.core.expiry(self.seconds(time))
     }
 
-    /// Locks a key for who is going to write it.
+    /// Locks a key for a writer.
     pub(crate) fn lock(&self, key: &[u8]) -> row::Held<'_> {
         self.core.entries.lock(&self.core.entries.name(self.id, key))
     }
 
-    /// Gives a key a value. Answers the number of the write.
+    /// Gives a key a value. Returns the number of the write.
     ///
     /// # Errors
-    /// If the key or the value cannot be kept, there is no room, or an earlier write failed.
+    /// Fails if the size of the key or the value is not allowed, if there is no room, or if an
+    /// earlier write failed.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Sequence, StoreError> {
         self.put_for(key, value, None)
     }
 
-    /// Gives a key a value for some time, rounded up to whole seconds, at least one; none is as
-    /// long as the `Kvs` says. It counts from the second in which the key is written, so that the
-    /// key goes up to a second early.
+    /// Gives a key a value with a time to live, rounded up to whole seconds, at least one. `None`
+    /// stands for the time to live of the `Kvs`. It counts from the second in which the key is
+    /// written, so a key may expire up to one second early.
     ///
     /// # Errors
-    /// As [`put`](Kvs::put).
+    /// Fails as [`put`](Kvs::put) does.
     pub fn put_for(
         &self,
         key: &[u8],
@@ -112,10 +115,10 @@ impl Kvs {
         self.core.append(&[Draft::put(self.id, key, value, self.expiry(time))], held)
     }
 
-    /// Removes a key, whether or not it is there.
+    /// Deletes a key, whether or not it exists.
     ///
     /// # Errors
-    /// If there is no room, or an earlier write failed.
+    /// Fails if there is no room, or if an earlier write failed.
     pub fn delete(&self, key: &[u8]) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_sizes(key, &[])?;
@@ -123,10 +126,10 @@ impl Kvs {
         self.core.append(&[Draft::gone(self.id, Kind::Gone, key)], held)
     }
 
-    /// Removes all keys that begin so.
+    /// Deletes all keys with a prefix.
     ///
     /// # Errors
-    /// If there is no room, or an earlier write failed.
+    /// Fails if there is no room, or if an earlier write failed.
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_prefix(prefix)?;
@@ -134,11 +137,13 @@ impl Kvs {
         self.core.append(&[Draft::gone(self.id, Kind::RangeDelete, prefix)], held)
     }
 
-    /// Gives a key a value if its newest write is still the one that the caller knows; none: if the
-    /// key is not there. See [`get_with_token`](Kvs::get_with_token).
+    /// Gives a key a value if its newest write is still the one that the caller knows, or if the
+    /// key does not exist and the caller knows `None`. [`get_with_token`](Kvs::get_with_token)
+    /// returns that number.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if it is not; else as [`put`](Kvs::put).
+    /// Fails with [`StoreError::Conflict`] if the newest write is another one; otherwise as
+    /// [`put`](Kvs::put) does.
     pub fn compare_and_set(
         &self,
         key: &[u8],
@@ -157,28 +162,28 @@ impl Kvs {
         self.core.append(&[Draft::put(self.id, key, value, self.expiry(None))], held)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Appends the value of a key to `out`; says whether there is one.
+    /// Appends the value of a key to `out`. Returns false if there is none.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, StoreError> {
         self.check_there()?;
         Ok(self.core.newest(self.id, key, out)?.is_some())
     }
 
-    /// The value of a key, and the number of the write that gave it.
+    /// Returns the value of a key, and the number of the write that gave it.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub fn get_with_token(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Sequence)>, StoreError> {
         self.check_there()?;
         let mut value = Vec::new();
@@ -186,28 +191,29 @@ impl Kvs {
         Ok(found.map(|token| (value, token)))
     }
 
-    /// The value of a key in a snapshot of the same store.
+    /// Returns the value of a key in a snapshot of the same store.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.multi_get_at(snapshot, &[key])?.pop().flatten())
     }
 
-    /// The values of several keys at one time, in their order. Those that lie on disks are read
-    /// together.
+    /// Returns the values of several keys at one moment, in the order of the keys. Values on disks
+    /// are read concurrently.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.check_there()?;
         self.multi_get_at(&Snapshot::of(&self.core), keys)
     }
 
-    /// The same in a snapshot of the same store.
+    /// Returns the values of several keys in a snapshot of the same store, in the order of the
+    /// keys.
     ///
     /// # Errors
-    /// As [`multi_get`](Kvs::multi_get).
+    /// Fails as [`multi_get`](Kvs::multi_get) does.
     pub fn multi_get_at(
         &self,
         snapshot: &Snapshot,
@@ -218,10 +224,10 @@ impl Kvs {
         self.core.multi_get(snapshot, self.id, keys)
     }
 
-    /// Whether no, one or several keys begin so.
+    /// Returns whether no, one or several keys have a prefix.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub fn probe_prefix(&self, prefix: &[u8]) -> Result<Matches, StoreError> {
         let options = CursorOptions { prefix: prefix.to_vec(), ..CursorOptions::default() };
         let mut cursor = self.cursor(options)?;
@@ -235,19 +241,19 @@ impl Kvs {
         })
     }
 
-    /// Walks over the keys as they are now.
+    /// Creates a cursor over the keys as they are now.
     ///
     /// # Errors
-    /// If the store is closed.
+    /// Fails if the store is closed.
     pub fn cursor(&self, options: CursorOptions) -> Result<Cursor, StoreError> {
         self.check_there()?;
         self.cursor_at(&Snapshot::of(&self.core), options)
     }
 
-    /// Walks over the keys as they are in a snapshot of the same store.
+    /// Creates a cursor over the keys as they are in a snapshot of the same store.
     ///
     /// # Errors
-    /// If the store is closed.
+    /// Fails if the store is closed.
     pub fn cursor_at(
         &self,
         snapshot: &Snapshot,
@@ -266,10 +272,11 @@ impl fmt::Debug for Kvs {
 }
 
 impl Core {
-    /// The version of a key that there is at a time, unless it is gone or has expired.
+    /// Finds the version of a key that a reader at `at` sees. Returns `None` if the key is deleted
+    /// or has expired.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub(crate) fn find(
         &self,
         view: &View,
@@ -284,21 +291,22 @@ impl Core {
         Ok(found.filter(is_there))
     }
 
-    /// When something ends that stays for so many seconds from now; none is for ever.
+    /// Returns the time at which a version written now expires that lives for so many seconds.
+    /// `None` is forever.
     pub(crate) fn expiry(&self, seconds: Option<u32>) -> Expiry {
         seconds.map_or(Expiry::NEVER, |seconds| Expiry(self.now().0.saturating_add(seconds)))
     }
 
-    /// Whether the time of something is over. What has none does not ask for the time.
+    /// Returns true if the time has come. The clock is not read for a version that never expires.
     #[inline]
     pub(crate) fn has_ended(&self, expiry: Expiry) -> bool {
         expiry != Expiry::NEVER && expiry.is_over(self.now())
     }
 
-    /// Appends the value that a key has now to `out`; answers the number of its write.
+    /// Appends the current value of a key to `out`, and returns the number of its write.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub(crate) fn newest(
         &self,
         kvs: KvsId,
@@ -323,10 +331,11 @@ impl Core {
         Ok(found.map(|version| version.sequence))
     }
 
-    /// The same as far as memory tells: none if a disk has to be asked.
+    /// Appends the current value of a key to `out` if it is in memory. Returns `None` if a disk has
+    /// to be read, and `Some(None)` if the key is known not to exist.
     ///
     /// # Errors
-    /// If what is read is damaged.
+    /// Fails if the data read are damaged.
     pub(crate) fn newest_in_memory(
         &self,
         kvs: KvsId,
@@ -354,10 +363,10 @@ impl Core {
         Ok(Some(found.filter(is_there).map(|(sequence, _)| sequence)))
     }
 
-    /// Appends the value of a key in a view to `out`; answers which version it is.
+    /// Appends the value of a key in a view to `out`, and returns its version.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub(crate) fn get(
         &self,
         view: &View,

@@ -1,4 +1,4 @@
-//! The handles that programs hold: stores, maps, batches, cursors, snapshots, transactions.
+//! The handles that programs hold: stores, `Kvs`, batches, cursors, snapshots, transactions.
 
 pub(crate) mod batch;
 pub(crate) mod completions;

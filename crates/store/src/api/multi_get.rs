@@ -1,4 +1,4 @@
-//! Reads of several keys: of values that lie on disks all reads are begun before the first is
+//! Reads of several keys. The reads of all values that lie on disks begin before the first is
 //! waited for.
 
 use crate::types::{KvsId, RecordPlace};
@@ -6,36 +6,38 @@ use crate::version::core::Core;
 use crate::version::view::{Held, View};
 use crate::{Snapshot, StoreError};
 
-/// So many keys are looked for before the first value is waited for: what a disk has to do at once,
-/// and, times the next, what memory holds for it.
+/// Keys that are looked up before the first value is waited for. It bounds the reads that a disk
+/// has to do at once and, times `BEGUN_BYTES_MAX`, the memory for their values.
 const KEYS_AT_ONCE: usize = 32;
-/// Larger values are read when it is their turn: the disk is busy with one for long enough.
+/// Most bytes of a record that is read ahead. A larger one keeps the disk busy by itself, and is
+/// read when its turn comes.
 const BEGUN_BYTES_MAX: u32 = 64 << 10;
 
-/// What is known of a key.
+/// Result of looking a key up.
 enum Found {
-    /// It is not there.
+    /// The key does not exist.
     Nothing,
-    /// Its value was appended.
+    /// The value was appended.
     Here,
-    /// Its value is in a record.
+    /// The value lies in a record that must be read.
     Apart(RecordPlace),
 }
 
-/// A value of which the record is to be read.
+/// A value whose record must be read.
 struct Awaited {
     place: RecordPlace,
-    /// Which of the keys it belongs to.
+    /// Index of the key it belongs to.
     number: usize,
-    /// Whether the disk was told, and if so, whether the record was in memory and was read by that.
+    /// `None` if the read was not begun, otherwise true if the record was in memory and is read
+    /// already.
     is_read: Option<bool>,
 }
 
 impl Core {
-    /// The values of keys in a snapshot, in their order.
+    /// Returns the values of keys in a snapshot, in the order of the keys.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub(crate) fn multi_get(
         &self,
         snapshot: &Snapshot,
@@ -63,7 +65,7 @@ impl Core {
             let found = self.find_in_snapshot(snapshot, kvs, key, &mut value)?;
             if let Found::Apart(place) = found {
                 let is_read = match keys.len() {
-                    // Nothing is to be done meanwhile.
+                    // With a single key there is nothing to do during the read.
                     1 => None,
                     _ => begin(view, place, &mut value)?,
                 };
@@ -81,15 +83,15 @@ impl Core {
                 None => segment.append_value_of(place, name, value)?,
                 Some(is_read) => segment.append_value_begun(place, name, is_read, value)?,
             };
-            // The value ends the record, and all before it goes.
+            // The value ends the record, and all before it is dropped.
             value.drain(..value.len() - value_bytes);
             self.count_read(view, kvs, key, place);
         }
         Ok(())
     }
 
-    /// Where the value is that a key has in a snapshot; one in memory or beside its key is appended
-    /// to `out`.
+    /// Looks a key up in a snapshot. A value that is in memory or beside its key is appended to
+    /// `out`.
     fn find_in_snapshot(
         &self,
         snapshot: &Snapshot,
@@ -113,7 +115,8 @@ impl Core {
     }
 }
 
-/// Begins to read a record, if that may take time, and says whether it is appended to `out`.
+/// Begins to read a record if that may take time. Returns `Some(true)` if the record was appended
+/// to `out` already.
 fn begin(view: &View, place: RecordPlace, out: &mut Vec<u8>) -> Result<Option<bool>, StoreError> {
     let segment = view.segment(place.segment)?;
     let is_wanted = place.bytes <= BEGUN_BYTES_MAX && segment.may_wait();

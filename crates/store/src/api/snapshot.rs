@@ -1,4 +1,4 @@
-//! Snapshots: everything as it was at one time.
+//! Snapshots: a store as it was at one moment.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use crate::types::Sequence;
 use crate::version::core::Core;
 use crate::version::view::{Current, View};
 
-/// Everything in a store as it was at one time. As long as it is held, what has been overwritten or
-/// removed since then takes space.
+/// A store as it was at one moment. While a snapshot is held, versions that were overwritten or
+/// deleted since then take space.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Whose it is.
+    /// Identifies the store that the snapshot was taken of.
     store: Arc<Current>,
     view: Arc<View>,
     at: Sequence,
 }
 
 impl Snapshot {
-    /// A snapshot of now.
+    /// Takes a snapshot of the store as it is now.
     pub(crate) fn of(core: &Core) -> Snapshot {
         loop {
-            // What is flushed keeps the newest versions only: the number must be as old as the
-            // view.
+            // A flush keeps only the newest versions. The sequence number must therefore be as old
+            // as the view, which the second look at the current view ensures.
             let view = core.current.get();
             thread::step();
             let at = core.published();
@@ -37,14 +37,16 @@ impl Snapshot {
         }
     }
 
-    /// The last write that it has.
+    /// Returns the number of the last write that the snapshot sees.
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.at
     }
 
+    /// Checks that the snapshot belongs to this store.
+    ///
     /// # Errors
-    /// If it is another store's.
+    /// Fails if it belongs to another store.
     pub(crate) fn check_of(&self, core: &Core) -> Result<(), StoreError> {
         match Arc::ptr_eq(&self.store, &core.current) {
             true => {

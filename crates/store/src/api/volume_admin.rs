@@ -1,4 +1,4 @@
-//! Changing where a store's data lie, while it is open: its volumes, and the policies of its `Kvs`.
+//! Changes where the data of an open store lie: its volumes, and the policies of its `Kvs`.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -18,41 +18,41 @@ use crate::version::manifest::Manifest;
 use crate::volumes::policy::{Classes, MediaClass, Policy};
 use crate::volumes::{Held, Volume, What, absolute};
 
-/// How often somebody who waits looks how far it has come.
+/// Interval at which a call that waits looks at the progress.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How far the retiring of a place has come.
+/// Progress of retiring a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetireProgress {
-    /// Bytes of files that are still there.
+    /// Bytes of files that are still on the volume.
     pub bytes_left: u64,
-    /// Bytes that were there when it began.
+    /// Bytes of files that were on the volume at the beginning.
     pub bytes: u64,
 }
 
 impl Kvdb {
-    /// The volumes of the store, the home first.
+    /// Returns the volumes of the store, the home first.
     #[must_use]
     pub fn volumes(&self) -> Vec<Volume> {
         let volumes = self.core().volumes.all();
         volumes.iter().map(|held| held.place()).collect()
     }
 
-    /// The place of the store that has a path.
+    /// Returns the volume with a path.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if the store has no such volume.
     pub fn volume_at(&self, path: &Path) -> Result<Volume, StoreError> {
         Ok(self.core().volume_at(path)?.place())
     }
 
-    /// Adds an empty directory to the volumes of the store: what is written from now on may lie
-    /// there, and what policies want there moves. One that is being retired, or the home that was,
-    /// is used again, with this bound.
+    /// Adds an empty directory to the volumes of the store. New data may lie there, and data move
+    /// there if their policies ask for it. A volume that is being retired is used again, with the
+    /// new bound, and so is a retired home.
     ///
     /// # Errors
-    /// If there is something in it, it cannot be written to, the store is only read, or it is a
-    /// place of another class that is being retired.
+    /// Fails if the directory is not empty or cannot be written to, if the store is read only, or
+    /// if the directory is a volume of another class that is being retired.
     pub fn add_volume(&self, place: &Volume) -> Result<(), StoreError> {
         let core = self.core();
         core.log()?;
@@ -70,12 +70,13 @@ impl Kvdb {
         Ok(())
     }
 
-    /// Moves everything away from a place, and lets it go; says whether it came to its end. If
-    /// `progress` breaks it off, nothing new is put there all the same, and the rest moves in the
-    /// background; calling it again goes on. The home keeps the manifest.
+    /// Moves all data off a volume and removes it from the store. Returns true if it came to its
+    /// end. If `progress` breaks it off, no new data are put there, and the rest moves in the
+    /// background; another call goes on. The home keeps the manifest.
     ///
     /// # Errors
-    /// If there is no such place, the others have no room for what it has, or it is the last.
+    /// Fails if there is no such volume, if the others have no room for its data, or if it is the
+    /// last one.
     pub fn retire_volume(
         &self,
         directory: &Arc<dyn Directory>,
@@ -90,7 +91,7 @@ impl Kvdb {
         core.set_retiring(&held)?;
         let mut go_on =
             || progress(RetireProgress { bytes_left: held.used().min(bytes), bytes }).is_continue();
-        // What the log has there is flushed first, and the log goes on elsewhere.
+        // The log's writes there are flushed first, and the log goes on elsewhere.
         core.log()?.leave(&held)?;
         core.work.tell();
         if !go_on() || !core.flush_all(&mut go_on)? {
@@ -114,22 +115,22 @@ impl Kvdb {
         core.forget_volume(&held)
     }
 
-    /// The policy of a `Kvs`.
+    /// Returns the policy of a `Kvs`.
     ///
     /// # Errors
-    /// If there is no such `Kvs`.
+    /// Fails if there is no such `Kvs`.
     pub fn policy(&self, kvs: &str) -> Result<Policy, StoreError> {
         let manifest = self.core().manifest.lock();
         let state = manifest.kvs.iter().find(|state| state.name == kvs);
         state.map(|state| state.policy).ok_or_else(|| manifest.no_kvs(kvs))
     }
 
-    /// Gives a `Kvs` another policy. Flushed data that do not lie where it wants them move in the
+    /// Gives a `Kvs` another policy. Flushed data that lie elsewhere than it says move in the
     /// background; [`compact`](Kvdb::compact) moves all of them at once.
     ///
     /// # Errors
-    /// If there is no such `Kvs`, or the store has none of the classes that a part of the policy
-    /// names.
+    /// Fails if there is no such `Kvs`, or if a part of the policy names only classes that the
+    /// store does not have.
     pub fn set_policy(&self, kvs: &str, policy: Policy) -> Result<(), StoreError> {
         let core = self.core();
         core.log()?;
@@ -147,10 +148,10 @@ impl Kvdb {
 }
 
 impl Core {
-    /// Refuses a policy that the store has no place for.
+    /// Checks that the store has a volume for each part of a policy.
     ///
     /// # Errors
-    /// If it has none of the classes that a part of it names.
+    /// Fails if a part of the policy names only classes that the store does not have.
     pub(crate) fn check_policy(&self, policy: &Policy) -> Result<(), StoreError> {
         for (name, classes) in policy.parts() {
             if !classes.as_slice().iter().any(|class| self.volumes.has(*class)) {
@@ -164,8 +165,8 @@ impl Core {
         Ok(())
     }
 
-    /// Looks which `Kvs` have no room left where their policies want what is written. What was
-    /// acknowledged already lies elsewhere then, as long as it must.
+    /// Updates the set of `Kvs` whose preferred classes have no room. Acknowledged writes of these
+    /// then lie elsewhere for as long as they must.
     pub(crate) fn look_for_full(&self) {
         if self.volumes.count_volumes() < 2 {
             return;
@@ -182,10 +183,11 @@ impl Core {
         }
     }
 
-    /// Refuses a write to a `Kvs` that has no room left where its policy wants it.
+    /// Checks again that a `Kvs` in that set has no room on its preferred classes, and takes it off
+    /// the set if it has.
     ///
     /// # Errors
-    /// If there is still none.
+    /// Fails if there is still no room.
     pub(crate) fn check_not_full(&self, kvs: KvsId) -> Result<(), StoreError> {
         let Some((policy, _)) = self.policy(kvs) else { return Ok(()) };
         self.room_of(&policy)?;
@@ -193,8 +195,10 @@ impl Core {
         Ok(())
     }
 
+    /// Checks that one of the classes that a policy names has room.
+    ///
     /// # Errors
-    /// If none of the classes that a policy names has room.
+    /// Fails if none of them has.
     fn room_of(&self, policy: &Policy) -> Result<(), StoreError> {
         let named = policy.parts().into_iter().map(|(_, classes)| self.had(classes));
         let named: BTreeSet<MediaClass> =
@@ -239,7 +243,7 @@ impl Core {
         Err(StoreError::Policy { what: what.to_owned() })
     }
 
-    /// Puts nothing new in a place from now on.
+    /// Keeps new data off a volume from now on.
     fn set_retiring(&self, held: &Held) -> Result<(), StoreError> {
         let manifest = &mut *self.manifest.lock();
         self.check_not_last(held)?;
@@ -257,7 +261,7 @@ impl Core {
         self.volumes.count(held) > 0
     }
 
-    /// Uses a place again that is being retired, or was and is the home.
+    /// Uses a volume again that is being retired, or a home that was retired.
     fn take_back(
         &self,
         manifest: &mut Manifest,
@@ -287,8 +291,8 @@ impl Core {
         Ok(())
     }
 
-    /// Lets a place go that has no files; the home stays, for the manifest. Answers whether it was
-    /// let go: somebody may have added it again.
+    /// Removes a volume that has no files from the store; a home stays, for the manifest. Returns
+    /// false if the volume was added again meanwhile.
     fn forget_volume(&self, held: &Held) -> Result<bool, StoreError> {
         let manifest = &mut *self.manifest.lock();
         if held.number == manifest::HOME || !held.is_retiring() {

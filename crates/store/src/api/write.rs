@@ -9,10 +9,10 @@ use crate::version::core::Core;
 use crate::wal::record::{Draft, Kind};
 
 impl Core {
-    /// Writes drafts whose keys the caller has locked.
+    /// Writes drafts whose keys the caller has locked. Returns the number of the last write.
     ///
     /// # Errors
-    /// If they are too large, there is no room, or an earlier write failed.
+    /// Fails if the drafts are too large, if there is no room, or if an earlier write failed.
     pub(crate) fn append(
         &self,
         drafts: &[Draft<'_>],

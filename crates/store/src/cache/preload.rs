@@ -1,7 +1,7 @@
-//! Caching all runs at once, where they fit: after a store was opened, or much was merged, most
-//! blocks are cached nowhere, and each is waited for by whoever asks for it first. Once readers
-//! have waited as often as reading all from front to back takes reads, that is done behind their
-//! backs: at worst it doubles what is read.
+//! Preloading of the block cache, where all runs fit. After a store was opened, or much was
+//! compacted, most blocks are not cached, and the first reader of each waits. Once readers have
+//! waited as often as reading all runs from front to back takes reads, a background thread does
+//! that. At worst it doubles what is read.
 
 use crate::run;
 use crate::types::RunNumber;
@@ -10,8 +10,8 @@ use crate::upkeep::scheduler::IDLE;
 use crate::version::core::Core;
 use crate::version::view::ViewRun;
 
-/// Caches all runs when readers have asked for so many blocks that were not that it is worth it,
-/// and gives back what blocks that are gone have left.
+/// Preloads all runs whenever readers have missed enough blocks to make it worthwhile, and gives
+/// back memory of dropped blocks.
 pub(crate) fn keep_preloading(core: &Core) {
     while !core.work.is_over() {
         let seen = core.work.events();
@@ -24,8 +24,8 @@ pub(crate) fn keep_preloading(core: &Core) {
     }
 }
 
-/// Caches the runs that there are, and does not go on with one that is damaged or cannot be read:
-/// whoever asks for what is in it is told.
+/// Caches all runs. A run that is damaged or cannot be read is skipped: readers that need its data
+/// get the error.
 fn preload(core: &Core) {
     let mut bill = Bill::new(core, |_| false);
     let mut traffic = Traffic::default();
@@ -34,7 +34,7 @@ fn preload(core: &Core) {
         view.runs.values().flat_map(|runs| runs.iter().map(ViewRun::number)).collect()
     };
     for number in numbers {
-        // Those that were merged meanwhile are read by nobody, and must not be held.
+        // Runs that were compacted meanwhile have no readers, and must not be held.
         let Some(run) = run_of(core, number) else { continue };
         let class = core.volumes.class_of(&run::file_name(number));
         let mut counted = 0;

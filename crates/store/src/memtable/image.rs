@@ -1,15 +1,14 @@
-//! Images: the table of a generation once more, in a file on persistent memory, for whoever opens
-//! the store again.
+//! Memtable images: a copy of a generation's table in a file on persistent memory, for recovery.
 //!
-//! While a store is open its own [`table`](super::table) answers, in DRAM. Behind the writers'
-//! backs the records that count are entered into the image as well, in their order; from time to
-//! time, when what was entered is durable, a **watermark** says up to where; once more when the
-//! store is closed. After a crash the image is read as it stands, and only the records behind the
-//! watermark are read again, into a table that is asked first.
+//! While a store is open, lookups use the [`table`](super::table) in DRAM. A background thread
+//! enters the published records into the image as well, in their order. From time to time, and once
+//! more when the store is closed, a **watermark** says up to which record all entries are durable.
+//! After a crash the image is read as it stands. Only the records behind the watermark are read
+//! again, into a table that lookups ask first.
 //!
-//! That is right whatever of the image is durable behind the watermark. What it leads to are
-//! records that counted, which the log keeps. A key that was written before the watermark only has
-//! its newest record in the image. One that was written since is in the table as well.
+//! This is correct whatever part of the image behind the watermark is durable. Its slots lead to
+//! published records, which the log keeps. A key that was written only before the watermark has its
+//! newest record in the image. A key that was written later is in the table as well.
 //!
 //! ```text
 //!      0  8 B   "ENTRIMAG"
@@ -18,18 +17,18 @@
 //!     16  u64   the store's identity
 //!     24  u64   the number of the generation's first segment
 //!     32  u64   the sequence of its first write
-//!     40  u64   lines that hashes choose from
+//!     40  u64   number of lines that hashes choose from
 //!   2048        two watermarks, 64 bytes each, written in turn:
-//!               u32 CRC-32C over the 28 bytes behind it, u32 zero, u64 how many were written
-//!               before, u64 segment, u64 offset and u64 sequence of a record
-//!   4096        a bit for each number that a Kvs can have, set where it has records
-//!  12288        lines of 64 bytes: line 0 begins the list of prefixes that are gone, the lines
-//!               behind it are chosen by hashes, all others go on where one is full
+//!               u32 CRC-32C over the 28 bytes behind it, u32 zero, u64 number of earlier
+//!               watermarks, u64 segment, u64 offset and u64 sequence of a record
+//!   4096        a bit for each number that a Kvs can have, set if it has records
+//!  12288        lines of 64 bytes: line 0 begins the list of range deletes, the lines behind it
+//!               are chosen by hashes, all others continue a full one
 //! ```
 //!
-//! A line has seven slots and the number of the line that goes on; see [`table`](super::table). A
-//! slot has the lower twenty bits of the key's hash and the place of a record: which of the
-//! generation's segments (12 bits), and its offset (32 bits).
+//! A line has seven slots and the number of the line that continues it; see
+//! [`table`](super::table). A slot has the lower twenty bits of the key's hash and the place of a
+//! record: the index of its segment in the generation (12 bits), and its offset (32 bits).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -54,42 +53,42 @@ const WATERMARK_LEN: usize = 40;
 const KVS_AT: u64 = 4096;
 const LINES_AT: u64 = 12288;
 const LINE_BYTES: u64 = 64;
-/// Which word of a line leads to the next.
+/// Index of the word that links a line to the next.
 const LINK: usize = 7;
-/// The list of prefixes begins in this line.
+/// Line that begins the list of range deletes.
 const PREFIXES: u64 = 0;
-/// As in the table in DRAM.
+/// Bytes of segments for each line, as in the table in DRAM.
 const SEGMENT_BYTES_A_LINE: u64 = 800;
 const TAG_SHIFT: u32 = 44;
 const PLACE: u64 = (1 << TAG_SHIFT) - 1;
-/// So many records are looked at before the first of them is entered: the lines that they go to, of
-/// which hardly one is in the processor's caches, are fetched meanwhile.
+/// Records that are looked at before the first of them is entered. Meanwhile the processor fetches
+/// the lines that they go to, hardly one of which is in its caches.
 const RECORDS_AHEAD: usize = 16;
-/// What an image's name begins with.
+/// Prefix of an image's file name.
 const PREFIX: &str = "image-";
 
-/// The name of the image of the generation that begins with a segment.
+/// Returns the name of the image of the generation that begins with a segment.
 pub(crate) fn file_name(first: SegmentNumber) -> String {
     format!("{PREFIX}{:012}", first.0)
 }
 
-/// The first segment of the generation whose image has a name.
+/// Returns the first segment of the generation whose image has this name.
 pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
     name.strip_prefix(PREFIX)?.parse().ok().map(SegmentNumber)
 }
 
-/// Whose image it is.
+/// Identity of the generation that an image belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// The store's identity.
+    /// Identity of the store.
     pub(crate) store: u64,
-    /// The generation's first segment.
+    /// First segment of the generation.
     pub(crate) segment: SegmentNumber,
-    /// Its first write.
+    /// First write of the generation.
     pub(crate) first: Sequence,
 }
 
-/// The last record that is surely in an image, with all before it.
+/// The last record that is durably entered in an image, as are all before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Watermark {
     pub(crate) segment: SegmentNumber,
@@ -97,18 +96,18 @@ pub(crate) struct Watermark {
     pub(crate) sequence: Sequence,
 }
 
-/// An image that is being made. It is always the same thread that enters records: a drain is for
-/// what the thread itself has written.
+/// An image that is being built. A single thread enters all records, since a drain covers only what
+/// the thread itself has written.
 #[derive(Debug)]
 pub(crate) struct Making {
     lines: Lines,
     state: Mutex<State>,
-    /// The last record that is entered, for who does not wait for the state; the greatest number
-    /// there is once nobody is to wait for more.
+    /// Last record that is entered, for writers, which do not take the lock. `u64::MAX` once the
+    /// image is given up, so that no writer waits for it.
     reached: AtomicU64,
 }
 
-/// A record that is going to be entered.
+/// A record that is entered next.
 #[derive(Debug, Default)]
 struct Coming {
     word: u64,
@@ -118,34 +117,34 @@ struct Coming {
 
 #[derive(Debug)]
 struct State {
-    /// Behind what was entered.
+    /// Position behind the records that are entered.
     at: Position,
-    /// Behind all lines that are in use.
+    /// Number of the first line that is not in use.
     end: u64,
     /// Bits of the `Kvs` that have records.
     kvs: Vec<u64>,
     watermarks: u64,
-    /// No line was left: nothing is entered any more.
+    /// True if no line is left. Nothing is entered any more then.
     is_full: bool,
     coming: [Coming; RECORDS_AHEAD],
 }
 
-/// An image that a crash has left; nobody changes it any more.
+/// An image that a crash has left, which no longer changes.
 #[derive(Debug)]
 pub(crate) struct Left {
     lines: Lines,
     pub(crate) watermark: Watermark,
 }
 
-/// The lines of an image.
+/// Lines of an image.
 #[derive(Debug)]
 struct Lines {
     file: Arc<dyn MappedFile>,
-    /// The store's identity, which nobody who picks keys knows.
+    /// Identity of the store, which seeds the hash. Clients that choose keys do not know it.
     store: u64,
-    /// Lines that hashes choose from.
+    /// Number of lines that hashes choose from.
     buckets: u64,
-    /// All that there is room for.
+    /// Number of lines that there is room for.
     count: u64,
 }
 
@@ -155,7 +154,8 @@ impl Lines {
         Lines { file, store, buckets, count }
     }
 
-    /// The hash of a key; that of the tables in DRAM may be another one in the next version.
+    /// Returns the hash of a key. It is fixed by the format of images, whereas the hash of tables
+    /// in DRAM may change with the next version.
     fn hash(&self, kvs: KvsId, key: &[u8]) -> u64 {
         filter::hash(key, self.store.wrapping_add(kvs.0.into()))
     }
@@ -175,7 +175,7 @@ impl Lines {
         std::array::from_fn(|word| words.get(word).map_or(0, |bytes| u64::from_le_bytes(*bytes)))
     }
 
-    /// The line that goes on, if there is one: always a later one than all before it.
+    /// Returns the line that continues a line, if there is one. It must be a later line.
     fn next(&self, line: u64, words: &[u64; 8]) -> Result<Option<u64>, StoreError> {
         match words[LINK] {
             0 => Ok(None),
@@ -193,7 +193,7 @@ impl Lines {
         self.file.write(offset, &value.to_le_bytes());
     }
 
-    /// The place of the record that is entered with a hash, the one of which `is_its` says so.
+    /// Returns the place of the record with this hash for which `is_its` returns true.
     fn find(
         &self,
         hash: u64,
@@ -217,8 +217,8 @@ impl Lines {
         }
     }
 
-    /// Puts a slot in the place of the first one that `is_its`, or at the end of the lines that
-    /// begin with one; false if there is no room.
+    /// Puts a slot in the place of the first one for which `is_its` returns true, or at the end of
+    /// the chain that begins with line `first`. Returns false if there is no room.
     fn enter(
         &self,
         first: u64,
@@ -250,10 +250,10 @@ impl Lines {
 }
 
 impl Making {
-    /// Makes the image of a generation of so many bytes.
+    /// Creates the image of a generation with so many bytes of segments.
     ///
     /// # Errors
-    /// If there is no room, or no persistent memory.
+    /// Fails if there is no room, or no persistent memory.
     pub(crate) fn create(
         directory: &Arc<dyn Directory>,
         owner: Owner,
@@ -269,11 +269,12 @@ impl Making {
             read_only: false,
         };
         let name = file_name(owner.segment);
-        // What is there is none of ours: what it leads to may be something else by now.
+        // A file of this name is left over: its slots may lead to other records by now.
         directory.remove(&name)?;
         let file = directory.map_file(&name, &options)?;
-        // It is durable with what is entered, before any watermark. The name may become so later:
-        // without an image a crash leaves more to be read, that is all.
+        // The header becomes durable with the first entries, before any watermark. The name may
+        // become durable later: after a crash without an image, recovery just reads more of the
+        // log.
         file.write(HEADER_AT, &header(owner, buckets));
         let state = State {
             at: Position::first(owner.first),
@@ -288,20 +289,21 @@ impl Making {
         Ok(Making { lines, state: Mutex::new(state), reached })
     }
 
-    /// By how many writes it is behind one of them; none once it is given up.
+    /// Returns the number of writes by which it lags behind `last`, or 0 once it is given up.
     pub(crate) fn lag(&self, last: Sequence) -> u64 {
         last.0.saturating_sub(self.reached.load(Relaxed))
     }
 
-    /// The last record that is entered.
+    /// Returns the last record that is entered.
     pub(crate) fn entered(&self) -> Sequence {
         Sequence(self.state.lock().at.next.0 - 1)
     }
 
-    /// Enters records up to one, which counts, as many as `most`; says whether there are more.
+    /// Enters at most `most` records up to `last`, which is published. Returns true if there are
+    /// more.
     ///
     /// # Errors
-    /// If a record or the image is damaged.
+    /// Fails if a record or the image is damaged.
     pub(crate) fn enter(
         &self,
         segments: &Segments,
@@ -343,8 +345,8 @@ impl Making {
         Ok(entered == most)
     }
 
-    /// Notes which records come from a place on, and fetches what entering them takes; answers how
-    /// many there are.
+    /// Reads the next records from a position on, and prefetches the lines that they go to. Returns
+    /// the number of records.
     fn look_ahead(
         &self,
         mut at: Position,
@@ -366,7 +368,7 @@ impl Making {
         Ok(coming.len())
     }
 
-    /// Enters the next record, which was looked at; none if there is no room.
+    /// Enters the next record, which was looked at before. Returns `None` if there is no room.
     fn enter_one(
         &self,
         state: &mut State,
@@ -414,8 +416,8 @@ impl Making {
         }
     }
 
-    /// Says that all up to a record is entered, once that is durable itself. That it is said need
-    /// not be: an earlier watermark is right as well.
+    /// Writes a watermark once all records up to it are durably entered. The watermark itself need
+    /// not be durable: an earlier one is correct as well.
     fn mark(&self, state: &mut State, to: Watermark) -> Result<(), StoreError> {
         let file = &*self.lines.file;
         file.persist(LINES_AT, 0).map_err(|cause| self.failed(cause))?;
@@ -427,10 +429,10 @@ impl Making {
         Ok(())
     }
 
-    /// Makes durable what was said last.
+    /// Makes the last watermark durable.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(crate) fn settle(&self) -> Result<(), StoreError> {
         self.lines.file.persist(WATERMARKS_AT, 0).map_err(|cause| self.failed(cause))
     }
@@ -442,8 +444,8 @@ impl Making {
 }
 
 impl Left {
-    /// Opens the image that a crash has left of a generation; none if there is none that says
-    /// anything.
+    /// Opens the image that a crash has left of a generation. Returns `None` if there is none with
+    /// a valid watermark.
     pub(crate) fn open(directory: &dyn Directory, owner: Owner, pmem: PmemMode) -> Option<Left> {
         let name = file_name(owner.segment);
         let options =
@@ -465,10 +467,10 @@ impl Left {
         Some(Left { lines: Lines::of(file, owner.store, buckets), watermark })
     }
 
-    /// The place of the newest record of a key that is entered.
+    /// Returns the place of a key's newest record in the image.
     ///
     /// # Errors
-    /// If a record or the image is damaged.
+    /// Fails if a record or the image is damaged.
     pub(crate) fn find(
         &self,
         (kvs, key): (KvsId, &[u8]),
@@ -478,17 +480,17 @@ impl Left {
         self.lines.find(hash, |place| segments.is_of(place, kvs, key))
     }
 
-    /// The `Kvs` that have records in it.
+    /// Returns the bits of the `Kvs` that have records in the image.
     pub(crate) fn kvs(&self) -> Vec<u64> {
         let mut bytes = vec![0; 8 * super::KVS_WORDS];
         self.lines.file.read(KVS_AT, &mut bytes);
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
     }
 
-    /// The volumes of the records by which prefixes went, in their order.
+    /// Returns the places of the records of range deletes, in their order.
     ///
     /// # Errors
-    /// If the image is damaged.
+    /// Fails if the image is damaged.
     pub(crate) fn prefixes(&self) -> Result<Vec<u64>, StoreError> {
         let (mut volumes, mut line) = (Vec::new(), Some(PREFIXES));
         while let Some(number) = line {
@@ -560,7 +562,7 @@ mod tests {
         let making = Making::create(&directory(&scratch), OWNER, 80_000, PMEM).expect("room");
         let (lines, end) = (&making.lines, &mut making.state.lock().end);
         let hash = |key: u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // Each word is the key and how often it was entered.
+        // Each word has the key, and how often it was entered.
         let enter = |key: u64, times: u64, end: &mut u64| {
             let slot = tag(hash(key)) << TAG_SHIFT | key << 8 | times;
             let is_its = |there: u64| Ok((there & PLACE) >> 8 == key);
@@ -594,11 +596,11 @@ mod tests {
             let sequence = Sequence(11);
             Watermark { segment: SegmentNumber(3), offset, sequence }
         };
-        // Each in its turn; the last one is torn.
+        // The watermarks are written in turn, and the last one is torn.
         file.write(WATERMARKS_AT, &watermark(1).encode(0));
         file.write(WATERMARKS_AT + LINE_BYTES, &watermark(2).encode(1));
         file.write(WATERMARKS_AT, &watermark(3).encode(2)[..20]);
-        // A line that leads back, which must not be followed for ever.
+        // A line that leads back must not be followed forever.
         (0..7).for_each(|word| file.write(LINES_AT + 8 * word, &1_u64.to_le_bytes()));
         file.write(LINES_AT + 56, &0_u64.to_le_bytes());
         drop(file);
@@ -610,7 +612,7 @@ mod tests {
             let file = directory.map_file(&file_name(OWNER.segment), &MapOptions::default());
             file.expect("is mapped").write(LINES_AT + 56, &link.to_le_bytes());
             let told = open(OWNER).expect("an image").prefixes().map(|_| ());
-            // The first line behind those that hashes choose from is one.
+            // Line 101 is the first one behind those that hashes choose from, and so a valid link.
             assert_eq!(told.is_err(), link != 101, "{told:?}");
         }
         assert!(open(Owner { store: 8, ..OWNER }).is_none());

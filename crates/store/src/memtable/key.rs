@@ -1,21 +1,21 @@
-//! The keys of the youngest index: a key and a descending sequence number as bytes, in whose order
-//! a key's newest version comes first.
+//! Keys of the memtable trees: a key and a descending sequence number as bytes. In their order, a
+//! key's newest version comes first.
 //!
-//! A zero in a key becomes 0, 255; the key ends with 0, 0, so that none is the beginning of
-//! another; the sequence number follows, inverted, in big-endian order.
+//! A zero byte in a key becomes 0, 255. The key ends with 0, 0, so that no key is a prefix of
+//! another. The sequence number follows, inverted, in big-endian order.
 
 use entresol_index::keys;
 
 use crate::options::KEY_BYTES_MAX;
 use crate::types::Sequence;
 
-/// What is behind a key.
+/// Bytes behind a key.
 const END_BYTES: usize = 10;
 
-// Trees take also keys of nothing but zeros.
+// A key of nothing but zeros doubles its length, and must still fit in a tree.
 const _: () = assert!(2 * KEY_BYTES_MAX + END_BYTES <= keys::KEY_BYTES_MAX);
 
-/// Appends the key of a version.
+/// Appends the encoded key of a version.
 pub(crate) fn append(key: &[u8], sequence: Sequence, out: &mut Vec<u8>) {
     out.reserve(key.len() + END_BYTES);
     if key.contains(&0) {

@@ -1,8 +1,8 @@
-//! The youngest data: generations of segments, and what finds their records.
+//! Memtables: generations of segments, and the indexes that find their records.
 //!
-//! A generation has a [`table`] from keys to their newest records, and for who walks over keys a
-//! tree for each `Kvs` ([`ordered`]). It only grows; when its data are flushed it goes as a whole.
-//! On persistent memory there is an [`image`] of the table, for who opens the store after a crash.
+//! A generation has a [`table`] from keys to their newest records and, for cursors, a tree for each
+//! `Kvs` ([`ordered`]). It only grows, and is dropped as a whole once it is flushed. On persistent
+//! memory the table has an [`image`], for recovery after a crash.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -35,67 +35,69 @@ pub(crate) mod range_deletes;
 mod sorted;
 mod table;
 
-/// The most segments of a generation.
+/// Most segments of a generation.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 12;
 
-/// What an index has address space for, for each byte of the generation's segments: a record has at
-/// least 24 bytes, a slot and its share of the leaf, the guide and the records of lows less.
+/// Bytes of address space for an index, for each byte of the generation's segments. A record has at
+/// least 24 bytes. A slot and its share of the leaf, the guide and the records of lows take less
+/// than four times that.
 const INDEX_RESERVE: u64 = 4;
 const INDEX_RESERVE_MIN: u64 = 64 << 20;
-/// A table's is more: a group of writes of any size must find room.
+/// Fewest bytes of address space for a table: a group of writes of any size must fit.
 const TABLE_RESERVE_MIN: u64 = 1 << 30;
-/// For so many bytes of records a table is made that has those behind an image's watermark.
+/// Bytes of records for which a table is sized if it holds only those behind a memtable image's
+/// watermark.
 const BYTES_BEHIND_AN_IMAGE: u64 = 32 << 20;
-/// A generation with so many bytes in prefixes that are gone is closed: one run says them, unless a
-/// large group comes on top.
+/// Bytes of range deletes at which a generation is closed. They fit in one run, unless a large
+/// group comes on top.
 const PREFIXES_BYTES_MAX: u64 = PREFIXES_GONE_BYTES_MAX as u64 / 2;
-/// Words of a bit for each number that a `Kvs` can have.
+/// Number of words with a bit for each number that a `Kvs` can have.
 const KVS_WORDS: usize = (1 << 16) / 64;
 
-/// The segments of a generation, by their volumes in it.
+/// Segments of a generation, by their index in it.
 #[derive(Debug)]
 pub(crate) struct Segments(Box<[OnceLock<Arc<Segment>>]>);
 
-/// A place between two records, where one begins or is going to.
+/// A position between two records, where one begins or will begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     segment: usize,
     offset: u64,
-    /// The number of the record that begins there.
+    /// Number of the record that begins there.
     next: Sequence,
 }
 
-/// A generation.
+/// The memtables of all `Kvs` that are closed and flushed together.
 #[derive(Debug)]
 pub(crate) struct Generation {
     segments: Arc<Segments>,
     hasher: NameHasher,
-    /// Made when the first key comes.
+    /// Created when the first key is entered.
     table: OnceLock<Table>,
-    /// What is written for who opens the store after a crash.
+    /// Memtable image that is written for recovery after a crash.
     image: OnceLock<image::Making>,
-    /// What a crash has left of it, which is asked where the table knows nothing.
+    /// Memtable image that a crash has left, which lookups ask if the table has no record.
     left: OnceLock<image::Left>,
     ordered: Ordered,
     prefixes: RwLock<BTreeMap<KvsId, Arc<Prefixes>>>,
     has_prefixes: AtomicBool,
-    /// How many they are, of all `Kvs`, and their bytes.
+    /// Number of the range deletes of all `Kvs`, and their bytes.
     prefixes_count: AtomicU64,
     prefixes_bytes: AtomicU64,
     /// A bit for each `Kvs` that has records.
     kvs: Box<[AtomicU64]>,
     first: Sequence,
     bytes: u64,
-    /// What of the room for indexes it takes.
+    /// Share of the memory budget that the indexes take.
     taken: OnceLock<Taken>,
 }
 
-/// A version that was found.
+/// Version that a lookup found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) sequence: Sequence,
     pub(crate) expiry: Expiry,
-    /// Where the record lies; none if the key is gone.
+    /// Location of the record, or `None` for a tombstone.
     pub(crate) value: Option<RecordPlace>,
 }
 
@@ -110,12 +112,12 @@ impl Segments {
         Segments((0..SEGMENTS_MAX).map(|_| OnceLock::new()).collect())
     }
 
-    /// The segments there are.
+    /// Iterates over the segments.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.0.iter().map_while(OnceLock::get)
     }
 
-    /// The segment that a word of an index leads to, and where in it.
+    /// Returns the segment and the offset in it that a word of an index leads to.
     #[inline]
     fn at(&self, word: u64) -> Result<(&Segment, u64), StoreError> {
         let segment = self.0.get((word >> 32) as usize).and_then(OnceLock::get);
@@ -137,8 +139,8 @@ impl Segments {
         Ok(header.kvs == kvs && segment.has_key(offset, &header, key)?)
     }
 
-    /// The word of the record at a place, its segment and its header, if its number is not above
-    /// `last`, which counts; the place moves behind it.
+    /// Returns the next record's word, segment and header, and moves the position behind it.
+    /// Returns `None` if its number is above `last`, which is published.
     fn next(
         &self,
         at: &mut Position,
@@ -164,8 +166,8 @@ impl Segments {
 }
 
 impl Generation {
-    /// A generation without segments, of which it may get so many bytes; its first write is going
-    /// to be `first`.
+    /// Creates a generation without segments, for about so many bytes of them. Its first write will
+    /// be `first`.
     pub(crate) fn new(bytes: u64, first: Sequence) -> Generation {
         let segments = Arc::new(Segments::new());
         let reserve_bytes = (bytes * INDEX_RESERVE).max(INDEX_RESERVE_MIN);
@@ -187,29 +189,29 @@ impl Generation {
         }
     }
 
-    /// The one that follows this one.
+    /// Creates the generation that follows this one.
     pub(crate) fn next(&self, bytes: u64, first: Sequence) -> Generation {
         let next = Generation::new(bytes, first);
         next.ordered.follow(&self.ordered);
         next
     }
 
-    /// Its segments.
+    /// Returns the segments.
     pub(crate) fn segments(&self) -> &Segments {
         &self.segments
     }
 
-    /// One of its segments.
+    /// Returns a segment by its index.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if there is no such segment.
     #[inline]
     pub(crate) fn segment(&self, place: u32) -> Result<&Segment, StoreError> {
         Ok(self.segments.at(u64::from(place) << 32)?.0)
     }
 
-    /// Adds a segment as the last one, and says which it is; none if there are too many. One thread
-    /// at a time does so.
+    /// Adds a segment as the last one. Returns its index, or `None` if there are too many. The
+    /// caller makes sure that one thread at a time does this.
     pub(crate) fn add_segment(&self, segment: Arc<Segment>) -> Option<u32> {
         let place = self.segments.0.iter().position(|slot| slot.get().is_none())?;
         let before = place.checked_sub(1).and_then(|before| self.segments.0[before].get());
@@ -222,7 +224,7 @@ impl Generation {
         self.segments.0[place].set(segment).ok().map(|()| place as u32)
     }
 
-    /// The `Kvs` that have data here.
+    /// Returns the `Kvs` that have records here.
     pub(crate) fn kvs(&self) -> Vec<KvsId> {
         let words = self.kvs.iter().map(|word| word.load(Acquire)).enumerate();
         let bits = words.flat_map(|(number, word)| {
@@ -232,22 +234,22 @@ impl Generation {
         bits.collect()
     }
 
-    /// The bytes of the indexes.
+    /// Returns the bytes of the indexes.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.table.get().map_or(0, Table::bytes) + self.ordered.bytes()
     }
 
-    /// Says how much of the room its indexes take by now.
+    /// Charges the indexes to the memory budget.
     pub(crate) fn take_room(&self, room: &Arc<Room>) {
         self.taken.get_or_init(|| Taken::of_memtables(room)).set(self.index_bytes());
     }
 
-    /// What it takes to sort its records, of which `last` is the last.
+    /// Returns the bytes that sorting the records up to `last` takes.
     pub(crate) fn sorting_bytes(&self, last: Sequence) -> u64 {
         budget::sorting_bytes(self.first, last)
     }
 
-    /// Whether it is to be closed, with `last` as its last write.
+    /// Returns true if the generation should be closed, with `last` as its last write.
     pub(crate) fn has_reached(&self, limits: &GenerationLimits, last: Sequence) -> bool {
         limits.are_reached(self.index_bytes(), self.first, last)
             || self.prefixes_count.load(Relaxed) >= limits.prefixes
@@ -260,16 +262,17 @@ impl Generation {
         }
         let reserve = (self.bytes * INDEX_RESERVE).max(TABLE_RESERVE_MIN);
         let bytes = match self.left.get() {
-            // Most records are in the image, and a line that is touched costs a page.
+            // The image has most records, and each line that is touched costs a page.
             Some(_) => self.bytes.min(BYTES_BEHIND_AN_IMAGE),
             None => self.bytes,
         };
         let table = Table::new(bytes, reserve)?;
-        // Who comes second takes that of the first.
+        // If two threads race, both use the table of the first.
         Ok(self.table.get_or_init(|| table))
     }
 
-    /// The hash of a draft's key, for who enters it soon: what that takes is fetched meanwhile.
+    /// Returns the hash of a draft's key, and prefetches the line that the draft is entered in
+    /// soon.
     #[inline]
     pub(crate) fn prepare(&self, draft: &Draft<'_>) -> u64 {
         let hash = self.hasher.hash(draft.kvs, draft.key);
@@ -279,7 +282,7 @@ impl Generation {
         hash
     }
 
-    /// Asks the processor to fetch the record that a word of [`Generation::in_order`] leads to.
+    /// Lets the processor fetch the record that a word of [`Generation::in_order`] leads to.
     #[inline]
     pub(crate) fn prefetch(&self, word: u64) {
         if let Ok((segment, offset)) = self.segments.at(word) {
@@ -287,11 +290,11 @@ impl Generation {
         }
     }
 
-    /// Enters a record that lies at `offset` of the generation's segment `segment`, by the hash of
-    /// its key. The caller holds the lock of its key, or is the only one there is.
+    /// Enters the record at `offset` of the segment with the index `segment`, by the hash of its
+    /// key. The caller holds the lock of the key, or is the only thread.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Fails if there is no memory.
     pub(crate) fn enter(
         &self,
         (draft, hash): (&Draft<'_>, u64),
@@ -324,10 +327,10 @@ impl Generation {
         }
     }
 
-    /// What a writer does when what he has entered counts.
+    /// Lets a writer enter records into the trees, once its own are published.
     ///
     /// # Errors
-    /// If a record is damaged, or there is no memory.
+    /// Fails if a record is damaged, or if there is no memory.
     #[inline]
     pub(crate) fn written(&self, last: Sequence) -> Result<(), StoreError> {
         self.ordered.written(last)
@@ -341,7 +344,7 @@ impl Generation {
         self.prefixes_bytes.fetch_add(prefix.len() as u64, Relaxed);
     }
 
-    /// The prefixes that are gone in a `Kvs`.
+    /// Returns the range deletes of a `Kvs`.
     pub(crate) fn prefixes(&self, kvs: KvsId) -> Option<Arc<Prefixes>> {
         if !self.has_prefixes.load(Acquire) {
             return None;
@@ -349,10 +352,10 @@ impl Generation {
         self.prefixes.read().get(&kvs).cloned()
     }
 
-    /// The newest version of a key that is not above a sequence number.
+    /// Returns the newest version of a key up to the sequence number `at`.
     ///
     /// # Errors
-    /// If a record is damaged.
+    /// Fails if a record is damaged.
     pub(crate) fn find(
         &self,
         kvs: KvsId,
@@ -367,7 +370,7 @@ impl Generation {
         Ok(self.find_older(kvs, key, at)?.map(|(found, _)| found))
     }
 
-    /// The place of the newest record of a key.
+    /// Returns the place of a key's newest record.
     #[inline]
     fn newest(&self, kvs: KvsId, key: &[u8]) -> Result<Option<u64>, StoreError> {
         if let Some(table) = self.table.get() {
@@ -383,7 +386,8 @@ impl Generation {
         }
     }
 
-    /// The same where there is a newer version, and the word of its record.
+    /// Returns the newest version of a key up to `at`, and the word of its record. It is used where
+    /// the table leads to a newer version.
     #[cold]
     pub(crate) fn find_older(
         &self,
@@ -402,10 +406,11 @@ impl Generation {
         Ok((found_key == key).then_some((found, word)))
     }
 
-    /// The record that a word of [`Generation::in_order`] leads to; its key is put in `key`.
+    /// Returns the version that a word of [`Generation::in_order`] leads to, and puts its key in
+    /// `key`.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// Fails if the record is damaged.
     pub(crate) fn record(&self, word: u64, key: &mut Vec<u8>) -> Result<Found, StoreError> {
         let (found, segment, header) = self.found(word)?;
         key.clear();
@@ -414,7 +419,7 @@ impl Generation {
         Ok(found)
     }
 
-    /// The version that a word of the index leads to, and the segment and header of its record.
+    /// Returns the version that a word leads to, and the segment and header of its record.
     fn found(&self, word: u64) -> Result<(Found, &Segment, Header), StoreError> {
         let (segment, offset, header) = self.segments.header(word)?;
         let mut expiry = Expiry::NEVER;
@@ -430,11 +435,12 @@ impl Generation {
         Ok((Found { sequence: header.sequence, expiry, value }, segment, header))
     }
 
-    /// Shows the words of versions from (key, sequence number) on, or downwards from before it,
-    /// until `visit` stops it: all that counted at a time, and maybe later ones.
+    /// Passes the words of versions to `visit`, from (key, sequence number) on or downwards from
+    /// before it, until `visit` stops the walk. It passes all versions that were published at `at`,
+    /// and maybe later ones.
     ///
     /// # Errors
-    /// If a record is damaged.
+    /// Fails if a record is damaged.
     pub(crate) fn words(
         &self,
         kvs: KvsId,

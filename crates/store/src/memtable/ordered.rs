@@ -1,9 +1,9 @@
-//! The order of the youngest data: trees that are filled when somebody walks over them.
+//! The order of a memtable: trees that are filled when a cursor walks over them.
 //!
-//! A tree costs a write several times what the rest of it does, and most data are flushed before
-//! anybody has asked for their order. So who walks first enters what was written so far, sorted, so
-//! that each lands near the one before; from then on the writers do so themselves after every few
-//! records, and in the generation that follows as well.
+//! Entering a record into a tree costs several times the rest of a write, and most data are flushed
+//! before a cursor has asked for their order. The first walk therefore enters what was written so
+//! far, sorted, so that each record lands near the one before. From then on the writers enter their
+//! records after every few of them, and do so in the next generation as well.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -26,37 +26,37 @@ use crate::wal::record::{HEADER_BYTES, Kind};
 
 type Tree = SvTree<Direct, Outside<Keys>>;
 
-/// So many records are sorted at once.
+/// Records that are sorted at once.
 const RECORDS_AT_ONCE: usize = 4096;
-/// So many may lack when somebody walks.
+/// Records that may be missing in the trees when a walk begins.
 const RECORDS_BEHIND: u64 = 256;
 
-/// The keys of a tree, in the records of segments.
+/// Keys of a tree, which lie in the records of segments.
 #[derive(Debug, Clone)]
 struct Keys(Arc<Segments>);
 
-/// The trees of a generation.
+/// Trees of a generation.
 #[derive(Debug)]
 pub(super) struct Ordered {
     segments: Arc<Segments>,
     trees: RwLock<BTreeMap<KvsId, Arc<Tree>>>,
-    /// What the trees lie in.
+    /// Memory of the trees.
     pools: RwLock<Vec<Arc<Pool<Direct>>>>,
     reserve_bytes: u64,
-    /// Up to where records were entered; held by who enters more.
+    /// Position up to which records are entered. The thread that enters more holds the lock.
     entered: Mutex<Position>,
-    /// The last one that was.
+    /// Number of the last record that is entered.
     last: AtomicU64,
-    /// Whether writers are to enter what they write.
+    /// True if writers enter their records.
     by_writers: AtomicBool,
-    /// Whether somebody has walked.
+    /// True if a cursor has walked here.
     was_walked: AtomicBool,
 }
 
 /// A record that is to be entered.
 struct Entering {
     kvs: KvsId,
-    /// Where its key lies in a buffer.
+    /// Range of its key in a buffer.
     key: (usize, usize),
     word: u64,
 }
@@ -70,7 +70,7 @@ impl Records for Keys {
     fn key(&self, record: u64, out: &mut Vec<u8>) -> Result<(), IndexError> {
         let found = self.0.header(record);
         let (segment, offset, header) = found.map_err(|error| outside(record, &error))?;
-        // Taken out and put back: in a simulated world threads share it.
+        // Taken out and put back: in a simulated world, threads share it.
         let mut plain = PLAIN.take();
         plain.clear();
         let at = offset + HEADER_BYTES as u64;
@@ -94,7 +94,7 @@ fn outside(word: u64, error: &StoreError) -> IndexError {
 }
 
 impl Ordered {
-    /// Of segments whose first record has a number.
+    /// Creates empty trees for segments whose first record has the number `first`.
     pub(super) fn new(segments: Arc<Segments>, first: Sequence, reserve_bytes: u64) -> Ordered {
         Ordered {
             segments,
@@ -108,19 +108,20 @@ impl Ordered {
         }
     }
 
-    /// Goes on as the generation before: who was walked over is likely to be again.
+    /// Lets writers enter their records at once if a cursor walked over the generation before: this
+    /// one is likely to be walked as well.
     pub(super) fn follow(&self, before: &Ordered) {
         self.by_writers.store(before.was_walked.load(Relaxed), Relaxed);
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        // In the order in which who makes a tree locks them.
+        // The locks are taken in the order in which `tree` takes them.
         let (trees, pools) = (self.trees.read(), self.pools.read());
         let of_pools = pools.iter().map(|pool| pool.region().len() - pool.free_chunk_bytes());
         of_pools.chain(trees.values().map(|tree| tree.volatile_bytes())).sum()
     }
 
-    /// What a writer does when what he has written counts.
+    /// Lets a writer enter records, once its own are published.
     #[inline]
     pub(super) fn written(&self, last: Sequence) -> Result<(), StoreError> {
         let is_behind = || last.0 > self.last.load(Relaxed) + RECORDS_BEHIND;
@@ -133,7 +134,8 @@ impl Ordered {
         }
     }
 
-    /// Shows versions that count at a time, and maybe later ones, from an encoded key on.
+    /// Passes the versions that were published at `at`, and maybe later ones, to `visit`, from an
+    /// encoded key on.
     pub(super) fn walk(
         &self,
         kvs: KvsId,
@@ -152,7 +154,7 @@ impl Ordered {
         Ok(())
     }
 
-    /// Enters all records that are there up to one, which counts.
+    /// Enters all records up to `last`, which is published.
     fn enter(&self, entered: &mut Position, last: Sequence) -> Result<(), StoreError> {
         let (mut batch, mut keys, mut plain) = (Vec::new(), Vec::new(), Vec::new());
         loop {

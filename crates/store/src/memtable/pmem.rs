@@ -1,4 +1,4 @@
-//! How a generation's image is made and used.
+//! Creation and use of a generation's memtable image.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::StoreError;
 use crate::types::{SegmentNumber, Sequence};
 use crate::wal::record::{HEADER_BYTES, Kind};
 
-/// So many records are entered into an image before it says so.
+/// Records that are entered into an image between two watermarks.
 const RECORDS_AT_ONCE: usize = 4096;
 
 impl Generation {
-    /// Its first segment, by which its image is called.
+    /// Returns the first segment, after which the image is named.
     pub(crate) fn first_segment(&self) -> Option<SegmentNumber> {
         self.segments.iter().next().map(|segment| segment.number())
     }
 
-    /// Whether there is a file with its image.
+    /// Returns true if there is a file with the image.
     pub(crate) fn has_image(&self) -> bool {
         self.image.get().is_some() || self.left.get().is_some()
     }
 
-    /// Whether it has writes, if all up to one count.
+    /// Returns true if the generation has writes, given the last published one.
     pub(crate) fn has_records(&self, published: Sequence) -> bool {
         published >= self.first
     }
 
-    /// How many of its writes, up to one, are in no image.
+    /// Returns the number of writes up to `last` that are in no image.
     pub(crate) fn writes_missing(&self, last: Sequence) -> u64 {
         let entered = match (self.image.get(), self.left.get()) {
             (Some(image), _) => image.entered(),
@@ -41,16 +41,16 @@ impl Generation {
         last.0.saturating_sub(entered.0)
     }
 
-    /// By how many writes the image that is made is behind one of them, if writers are to care.
+    /// Returns the number of writes by which the image lags behind `last`, or 0 if writers need not
+    /// wait for it.
     pub(crate) fn image_lag(&self, last: Sequence) -> u64 {
         self.image.get().map_or(0, |image| image.lag(last))
     }
 
-    /// Makes an image, in which nothing is entered yet, of the generation that begins with a
-    /// segment.
+    /// Creates an empty image of the generation, which begins with a segment.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     pub(crate) fn make_image(
         &self,
         directory: &Arc<dyn Directory>,
@@ -61,15 +61,16 @@ impl Generation {
         Making::create(directory, owner, self.bytes, pmem)
     }
 
-    /// Takes an image that was made; there is none yet, and only one thread makes any.
+    /// Sets the image. There is none yet, and only one thread creates any.
     pub(crate) fn set_image(&self, made: Making) {
         let _ = self.image.set(made);
     }
 
-    /// Enters all records up to one, which counts, into the image, if one is made and `go_on`.
+    /// Enters all records up to `last`, which is published, into the image if there is one, while
+    /// `go_on` returns true.
     ///
     /// # Errors
-    /// If a record or the image is damaged.
+    /// Fails if a record or the image is damaged.
     pub(crate) fn keep_image(
         &self,
         last: Sequence,
@@ -80,27 +81,28 @@ impl Generation {
         Ok(())
     }
 
-    /// The same with all records, so that this survives a crash of the machine as well.
+    /// Enters all records up to `last` into the image, and makes its last watermark durable, so
+    /// that it survives a crash of the machine.
     ///
     /// # Errors
-    /// If a record or the image is damaged.
+    /// Fails if a record or the image is damaged.
     pub(crate) fn complete_image(&self, last: Sequence) -> Result<(), StoreError> {
         self.keep_image(last, &|| true)?;
         self.image.get().map_or(Ok(()), Making::settle)
     }
 
-    /// Takes an image that a crash has left; all segments up to its watermark's are there, which
-    /// is the last one.
+    /// Sets the image that a crash has left. All segments up to that of its watermark are there,
+    /// and this one is the last.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// Fails if the image is damaged.
     pub(crate) fn take(&self, left: Left) -> Result<(), StoreError> {
         let last = self.segments.iter().count().saturating_sub(1) as u64;
         let last = last << 32 | left.watermark.offset;
         for (word, bits) in self.kvs.iter().zip(left.kvs()) {
             word.store(bits, std::sync::atomic::Ordering::Release);
         }
-        // Those behind the watermark come with their records.
+        // Range deletes behind the watermark are entered with their records.
         for place in left.prefixes()?.into_iter().filter(|place| *place <= last) {
             let (segment, offset, header) = self.segments.header(place)?;
             if header.kind != Kind::RangeDelete {
@@ -115,11 +117,11 @@ impl Generation {
         Ok(())
     }
 
-    /// Checks the records that nobody has read since the crash, whose checksums the opening did
-    /// not look at.
+    /// Verifies the checksums of the records that recovery did not read, because the image leads to
+    /// them.
     ///
     /// # Errors
-    /// If one is damaged.
+    /// Fails if a record is damaged.
     pub(crate) fn check_unread(&self) -> Result<(), StoreError> {
         let Some(left) = self.left.get() else { return Ok(()) };
         if mutation_site!("records that an image leads to are checked before they are flushed") {

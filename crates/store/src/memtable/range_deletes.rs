@@ -1,4 +1,4 @@
-//! Prefixes all of whose keys are gone.
+//! Range deletes: prefixes all of whose keys are deleted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,22 +12,22 @@ use crate::run::PREFIXES_GONE_BYTES_MAX;
 use crate::run::format::bytes::common_prefix;
 use crate::types::Sequence;
 
-/// A prefix, and the write that removed its keys.
+/// A prefix, and the number of the write that deleted its keys.
 pub(crate) type Gone = (Vec<u8>, Sequence);
 
-/// Prefixes, each with the writes that removed its keys.
+/// Range deletes by prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Prefixes {
     all: RwLock<BTreeMap<Vec<u8>, Removals>>,
-    /// Whether there are any: mostly there are none, and each read of a key asks.
+    /// True if there are any. Mostly there are none, and each lookup of a key asks.
     any: AtomicBool,
 }
 
-/// The writes that removed all keys with a prefix: mostly one.
+/// Range deletes with the same prefix, mostly one.
 #[derive(Debug)]
 struct Removals {
     last: Sequence,
-    /// Those before it.
+    /// The earlier ones.
     others: Vec<Sequence>,
 }
 
@@ -37,7 +37,7 @@ impl Removals {
         self.last = self.last.max(sequence);
     }
 
-    /// The last one not above `at`.
+    /// Returns the last one up to `at`.
     fn last_up_to(&self, at: Sequence) -> Option<Sequence> {
         if self.last <= at {
             return Some(self.last);
@@ -47,14 +47,14 @@ impl Removals {
 }
 
 impl Prefixes {
-    /// Prefixes that are known already.
+    /// Creates a set of known range deletes.
     pub(crate) fn of(all: impl IntoIterator<Item = Gone>) -> Prefixes {
         let prefixes = Prefixes::default();
         all.into_iter().for_each(|(prefix, sequence)| prefixes.add(prefix, sequence));
         prefixes
     }
 
-    /// Adds one.
+    /// Adds a range delete.
     pub(crate) fn add(&self, prefix: Vec<u8>, sequence: Sequence) {
         match self.all.write().entry(prefix) {
             Entry::Occupied(mut known) => known.get_mut().add(sequence),
@@ -65,12 +65,12 @@ impl Prefixes {
         self.any.store(true, Release);
     }
 
-    /// Whether there are any.
+    /// Returns true if there are any range deletes.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Acquire)
     }
 
-    /// All of them, in order of the prefix.
+    /// Returns all range deletes, in the order of their prefixes.
     pub(crate) fn all(&self) -> Vec<Gone> {
         let all = self.all.read();
         let each = all.iter().flat_map(|(prefix, Removals { last, others })| {
@@ -79,11 +79,12 @@ impl Prefixes {
         each.collect()
     }
 
-    /// The last write not above `at` that removed this key with others.
+    /// Returns the last range delete up to `at` that covers a key.
     ///
-    /// However many prefixes there are, few are looked at: between one that the key begins with and
-    /// the key itself there are, in order, only such as begin with that one. So it is the last one
-    /// up to the key; or else one up to what that has in common with the key; and so on.
+    /// Few prefixes are looked at, however many there are. Between a prefix of the key and the key
+    /// itself, the order has only prefixes that begin with that one. The prefix that covers the key
+    /// is therefore the last one up to the key, or the last one up to what that one has in common
+    /// with the key, and so on.
     pub(crate) fn covering(&self, key: &[u8], at: Sequence) -> Option<Sequence> {
         if !self.any() {
             return None;
@@ -103,7 +104,8 @@ impl Prefixes {
         covering
     }
 
-    /// Whether a write behind `since` removed a key that begins so, or may have.
+    /// Returns true if a range delete after `since` covers a key with this prefix, or may cover
+    /// one.
     pub(crate) fn concerns(&self, prefix: &[u8], since: Sequence) -> bool {
         if !self.any() {
             return false;
@@ -118,9 +120,9 @@ impl Prefixes {
     }
 }
 
-/// Prefixes as runs can say them, each so many: one part for each run, the newest first, and none
-/// but the first without a prefix. One that is gone again later, by itself or with a shorter one,
-/// is left out.
+/// Distributes range deletes over runs, at most `most` to each. Returns one part for each run, the
+/// newest first, of which only the first may be empty. A range delete that a later one covers is
+/// left out.
 pub(crate) fn for_runs(all: Vec<Gone>, most: u32) -> Vec<Vec<Gone>> {
     let mut all = newest(all);
     all.sort_unstable_by_key(|(_, sequence)| Reverse(*sequence));
@@ -137,12 +139,12 @@ pub(crate) fn for_runs(all: Vec<Gone>, most: u32) -> Vec<Vec<Gone>> {
     parts
 }
 
-/// Those that are not gone again later.
+/// Removes the range deletes that later ones cover.
 fn newest(mut all: Vec<Gone>) -> Vec<Gone> {
     all.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.cmp(&one.1)));
     let mut kept: Vec<Gone> = Vec::new();
-    // Those kept of which the next may be a continuation, each of the one before, and newer than
-    // that one.
+    // Indexes of kept range deletes whose prefixes the next one may begin with. Each of them begins
+    // with the one before, and is newer.
     let mut within: Vec<usize> = Vec::new();
     for (prefix, sequence) in all {
         while within.last().is_some_and(|last| !prefix.starts_with(&kept[*last].0)) {
@@ -169,7 +171,8 @@ mod tests {
         (prefix.as_bytes().to_vec(), Sequence(sequence))
     }
 
-    /// Against a look at each of them, with prefixes of prefixes and keys that none of them begin.
+    /// Compares with a look at each range delete, for prefixes of prefixes, and for keys that none
+    /// covers.
     #[test]
     fn what_covers_a_key_is_found_by_order() {
         let mut rng = Rng::new(3);

@@ -1,7 +1,7 @@
-//! All records of a `Kvs` in a generation in the order of their keys, for who flushes them.
+//! The records of a `Kvs` in a generation in the order of their keys, for a flush.
 //!
-//! What is sorted are words: eight bytes of the key behind those that all keys begin with, and the
-//! place of the record, at which only those look that are equal.
+//! Pairs of words are sorted: eight bytes of the key behind the common prefix of all keys, and the
+//! place of the record. Records are only read where these eight bytes are equal.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use crate::run::format::bytes::{common_prefix, head_of};
 use crate::types::{KvsId, Sequence};
 use crate::wal::record::{HEADER_BYTES, Kind};
 
-/// A record that is to be sorted.
+/// A record that is being sorted.
 #[derive(Debug, Clone, Copy)]
 struct Sorting {
     head: u64,
@@ -19,12 +19,13 @@ struct Sorting {
 }
 
 impl Generation {
-    /// The words of the records up to a number, those of one key with the newest first.
+    /// Returns the words of the records up to `last` in the order of their keys, and of one key
+    /// with the newest first.
     ///
     /// # Errors
-    /// If a record is damaged.
+    /// Fails if a record is damaged.
     pub(crate) fn in_order(&self, kvs: KvsId, last: Sequence) -> Result<Vec<u64>, StoreError> {
-        // One piece from the beginning: what is not used of it takes no memory.
+        // Reserved at once for all records: the part that stays unused takes no memory.
         let records = (last.0 + 1).saturating_sub(self.first.0) as usize;
         let (mut all, mut place) = (Vec::with_capacity(records), Position::first(self.first));
         let (mut first, mut key, mut common) = (None, Vec::new(), 0);
@@ -63,7 +64,7 @@ impl Generation {
     }
 }
 
-/// The key of a record; answers its number.
+/// Reads the key of a record, and returns its number.
 fn read_key(segments: &Segments, word: u64, key: &mut Vec<u8>) -> Result<Sequence, StoreError> {
     let (segment, offset, header) = segments.header(word)?;
     key.clear();

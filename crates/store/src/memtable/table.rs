@@ -1,12 +1,13 @@
-//! From keys to their newest records: lines of slots, filled once and never moved.
+//! A hash table from keys to their newest records: lines of slots, filled once and never moved.
 //!
-//! A line has seven slots and the number of the line that goes on where it is full. A slot has
-//! twenty bits of the key's hash and the place of a record: five bytes and a half. The record says
-//! whose it is.
+//! A line has seven slots, and the number of the line that continues it once it is full. A slot has
+//! twenty bits of the key's hash and the place of a record, five and a half bytes. The record
+//! itself has the key.
 //!
-//! Who enters a key holds its lock (see [`crate::cache::row`]), and keys of different locks have
-//! different lines; so no line is written by two at once. Readers take no lock: a slot is stored
-//! when its record is written, and goes from one record of a key to a later one.
+//! A writer that enters a key holds its lock (see [`crate::cache::row`]), and keys of different
+//! locks have different lines, so no two threads write to a line at once. Readers take no lock: a
+//! slot is stored once its record is written, and only ever changes to a later record of the same
+//! key.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -16,30 +17,30 @@ use crate::StoreError;
 use crate::cache::row::{STRIPES, stripe_of};
 
 const LINE_BYTES: u64 = 64;
-/// Which word of a line leads to the next.
+/// Index of the word that links a line to the next.
 const LINK: usize = 7;
-/// So many bytes of segments have a line of their own: with records of 140 bytes most lines are
-/// nearly full, and few go on elsewhere.
+/// Bytes of segments for each line. With records of 140 bytes most lines are nearly full, and few
+/// continue elsewhere.
 const SEGMENT_BYTES_A_LINE: u64 = 800;
-/// From so many bytes on a table is in huge pages. Its lines are touched in no order: of small
-/// pages hardly one's address is in the processor's buffers, and finding it, in a virtual machine,
-/// took four fifths of the time of entering records into half a gigabyte.
+/// Bytes from which on a table lies in huge pages. Its lines are touched at random. Of small pages,
+/// hardly one's address is in the processor's TLB. Finding it, in a virtual machine, took four
+/// fifths of the time of entering records into half a gigabyte.
 const HUGE_PAGES_FROM_BYTES: u64 = 2 << 20;
 const TAG_SHIFT: u32 = 44;
 const PLACE: u64 = (1 << TAG_SHIFT) - 1;
 
-/// See the head of the file.
+/// Hash table with a fixed number of lines, and lines that continue the full ones.
 #[derive(Debug)]
 pub(super) struct Table {
     region: Direct,
-    /// Each lock's keys have so many lines to begin with.
+    /// Number of lines that hashes choose from, for the keys of each lock.
     lines_a_stripe: u64,
-    /// Behind all lines that are in use.
+    /// Number of lines in use.
     end: AtomicU64,
 }
 
 impl Table {
-    /// For segments of about so many bytes, in address space of its own.
+    /// Creates a table for about so many bytes of segments, with so many bytes of address space.
     pub(super) fn new(segment_bytes: u64, reserve_bytes: u64) -> Result<Table, StoreError> {
         let lines = segment_bytes / SEGMENT_BYTES_A_LINE;
         let lines_a_stripe = lines.div_ceil(STRIPES as u64).max(1);
@@ -50,7 +51,7 @@ impl Table {
         Ok(Table { region, lines_a_stripe, end: AtomicU64::new(first) })
     }
 
-    /// The bytes that it has taken.
+    /// Returns the bytes of the lines in use.
     pub(super) fn bytes(&self) -> u64 {
         self.end.load(Relaxed) * LINE_BYTES
     }
@@ -66,13 +67,13 @@ impl Table {
         stripe_of(hash) as u64 * self.lines_a_stripe + within
     }
 
-    /// Asks the processor to fetch a key's line.
+    /// Lets the processor fetch the line of a key.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         self.region.prefetch(self.first(hash) * LINE_BYTES);
     }
 
-    /// The place of a key's newest record, the one of which `is_its` says so.
+    /// Returns the place of a key's newest record, for which `is_its` returns true.
     #[inline]
     pub(super) fn find(
         &self,
@@ -97,8 +98,8 @@ impl Table {
         }
     }
 
-    /// Enters a record in the place of the one of which `is_its` says that it is of the same key,
-    /// if there is one.
+    /// Enters a record. It replaces the key's earlier record, for which `is_its` returns true, if
+    /// there is one.
     #[inline]
     pub(super) fn enter(
         &self,
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn each_key_leads_to_its_last_record() {
-        // So few lines that most go on.
+        // With so few lines, most are continued.
         let table = Table::new(0, 1 << 20).expect("address space");
         let hasher = KeyHasher::seeded(7);
         let mut records: Vec<u64> = vec![u64::MAX];

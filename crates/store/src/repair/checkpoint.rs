@@ -1,4 +1,4 @@
-//! Checkpoints: a copy of a store that is open, in another directory, which opens by itself.
+//! Checkpoints: copies of an open store in another directory, which open by themselves.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,29 +18,29 @@ use crate::volumes::check_apart;
 use crate::volumes::policy::MediaClass;
 use crate::wal::segment;
 
-/// A checkpoint that was made.
+/// Finished checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Checkpoint {
-    /// It has all writes up to this one, and none behind it.
+    /// Last write in the copy, which has all writes up to it and none behind it.
     pub last: Sequence,
-    /// Its files, the manifest left out.
+    /// Number of files, without the manifest.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
 }
 
-/// How far a checkpoint has come.
+/// Progress of a checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckpointProgress {
-    /// Bytes that were copied; 0 while what was written last is being flushed.
+    /// Bytes copied; 0 while the newest writes are being flushed.
     pub bytes_done: u64,
-    /// Bytes that are to be copied; 0 as long as that is not known.
+    /// Bytes to copy; 0 as long as that is not known.
     pub bytes: u64,
 }
 
 impl Kvdb {
-    /// Makes a checkpoint in a directory of this machine, which is made if it does not exist. See
-    /// [`checkpoint`](Kvdb::checkpoint).
+    /// Makes a checkpoint in a directory of this machine, which is created if it does not exist.
+    /// See [`checkpoint`](Kvdb::checkpoint).
     ///
     /// ```
     /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -64,7 +64,7 @@ impl Kvdb {
     /// ```
     ///
     /// # Errors
-    /// As [`checkpoint`](Kvdb::checkpoint).
+    /// Fails as [`checkpoint`](Kvdb::checkpoint) does.
     pub fn checkpoint_at(
         &self,
         path: &Path,
@@ -77,18 +77,18 @@ impl Kvdb {
         self.checkpoint(&directory, progress)
     }
 
-    /// Copies the store as it is now into an empty directory, in which it opens by itself. Readers
-    /// and writers go on meanwhile. What was written last is flushed first. None if `progress`
-    /// broke it off.
+    /// Copies the current state of the store into an empty directory, which opens by itself.
+    /// Readers and writers go on meanwhile. The newest writes are flushed first. Returns `None` if
+    /// `progress` ended the copy early.
     ///
-    /// The copy has a manifest when all of it is durable, and is no store before: what a crash
-    /// leaves of a checkpoint does not open. Files are copied, not linked: a linked one could not
-    /// be locked by two stores, and one flipped bit would damage both. They are copied as they are:
-    /// [`check`](crate::check()) says whether they are whole.
+    /// The copy gets its manifest once everything in it is durable, and is no store before that:
+    /// the remains of a crashed checkpoint do not open. Files are copied, not linked. Two stores
+    /// cannot both lock a linked file, and one flipped bit would damage both. Files are copied as
+    /// they are: [`check`](crate::check()) tells whether they are intact.
     ///
     /// # Errors
-    /// If there is something in the directory, it has no room, a disk fails, or a `Kvs` is damaged
-    /// so that it cannot be read.
+    /// Fails if the directory is not empty or has no room, if a disk fails, or if a `Kvs` is too
+    /// damaged to be read.
     pub fn checkpoint(
         &self,
         to: &Arc<dyn Directory>,
@@ -130,7 +130,7 @@ impl Kvdb {
             bytes: so_far.bytes_done,
         };
         to.sync()?;
-        // If this fails, the copy is whole or no store: nothing of it may be removed.
+        // If this fails, the copy is either complete or no store, so nothing of it may be removed.
         manifest.save(&**to)?;
         Ok(Some(made))
     }
@@ -144,7 +144,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Copies all that a manifest names; false if it was broken off.
+    /// Copies all files that a manifest names. Returns false if `progress` ended the copy early.
     fn all(&mut self, manifest: &Manifest, view: &View) -> Result<bool, StoreError> {
         let mut files: Vec<(String, &dyn Source)> = Vec::new();
         for flushed in view.runs.values().flat_map(|runs| runs.iter()) {
@@ -172,10 +172,10 @@ impl Copy<'_> {
         })
     }
 
-    /// Removes what was copied.
+    /// Removes the files copied so far.
     fn undo(&mut self) {
         for name in self.made.drain(..) {
-            // What is left is no store.
+            // The remains are no store.
             let _ = self.to.remove(&name);
         }
     }

@@ -1,4 +1,4 @@
-//! Copying files of a store as they are, damage included: what is in them proves itself.
+//! Copies of a store's files as they are, damage included: their contents carry checksums.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::StoreError;
 use crate::run::Run;
 use crate::wal::segment::Segment;
 
-/// So much is copied at once.
+/// Bytes copied at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Something that is copied, from front to back.
+/// File that can be copied from front to back.
 pub(crate) trait Source {
     fn bytes(&self) -> u64;
 
-    /// Fills a buffer from an offset on.
+    /// Fills a buffer with the bytes from an offset on.
     fn fill(&self, offset: u64, buffer: &mut IoBuffer) -> Result<(), StoreError>;
 }
 
@@ -43,12 +43,12 @@ impl Source for Run {
     }
 }
 
-/// Copies a file to a new one, whose bytes are durable then; its name is not yet. After each piece
-/// `go_on` is told its bytes, and says whether to go on. Answers whether it came to its end; if
-/// not, what was copied is still there.
+/// Copies a file to a new one, and makes its bytes durable, but not its name. After each piece,
+/// `go_on` receives the bytes of the piece and decides whether to continue. Returns false if the
+/// copy ended early; the copied part then stays.
 ///
 /// # Errors
-/// If a disk fails or has no room, or there is a file of the name.
+/// Fails if a disk fails or has no room, or if a file of that name exists.
 pub(crate) fn copy(
     from: &dyn Source,
     to: &dyn Directory,

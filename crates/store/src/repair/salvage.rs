@@ -1,4 +1,4 @@
-//! Copying what can be read of a damaged store into a new one.
+//! Salvage: copies everything that can be read of a damaged store into a new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,35 +27,34 @@ use crate::wal::scan as log_scan;
 use crate::wal::segment;
 use crate::wal::segment::Segment;
 
-/// What was copied, and what could not be.
+/// Report of a salvage: copied data and lost data.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SalvageReport {
     /// Each `Kvs` of the new store.
     pub kvs: Vec<SalvagedKvs>,
-    /// What could not be read, up to a thousand volumes.
+    /// Damage that was found, up to a thousand findings.
     pub findings: Vec<Finding>,
-    /// How many more there are.
+    /// Number of further findings.
     pub findings_left_out: u64,
     /// Writes of the log that were copied.
     pub log_records: u64,
 }
 
-/// What was copied of a `Kvs`.
+/// Report on a `Kvs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SalvagedKvs {
-    /// Its name; that of a `Kvs` whose name is lost is `kvs-` and its number.
+    /// Name of the `Kvs`. If its name is lost, it is `kvs-` and the number.
     pub name: String,
     /// Versions of keys that were copied. A key may have had several, of which the newest counts.
     pub versions: u64,
-    /// Keys whose newest value could not be read. The new store does not have them, rather than
-    /// an older value.
+    /// Keys whose newest value could not be read. The new store lacks these keys, rather than
+    /// having an older value.
     pub values_lost: u64,
-    /// Whether some pages could not be read: keys that lay there are missing, or have an older
-    /// value.
+    /// True if some pages could not be read: keys on them are missing, or have an older value.
     pub has_gaps: bool,
 }
 
-/// Copies what can be read of a store in a directory of this machine into a new one. See
+/// Copies everything that can be read of a store in a directory of this machine into a new one. See
 /// [`salvage`].
 ///
 /// ```
@@ -76,7 +75,7 @@ pub struct SalvagedKvs {
 /// ```
 ///
 /// # Errors
-/// As [`salvage`].
+/// Fails as [`salvage`] does.
 pub fn salvage_at(
     from: &Path,
     to: &Path,
@@ -88,18 +87,17 @@ pub fn salvage_at(
     salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()))
 }
 
-/// Copies what can be read of a store, which must not be open, into a new one in an empty
-/// directory. The damaged store is not changed.
+/// Copies everything that can be read of a closed store into a new one in an empty directory. The
+/// damaged store is not changed.
 ///
-/// For each key it is the newest version that can be read, except where the newest one is known
-/// and its value cannot be read: such a key is left out and counted. Where pages are lost, keys
-/// that lay there are missing or have an older value, and keys that were removed there may be back:
-/// [`SalvagedKvs::has_gaps`] says so. Writes of a log that is damaged are copied one by one, so
-/// that batches behind the damage may be there in part.
+/// Each key gets the newest version that can be read. If the newest version is known and its value
+/// cannot be read, the key is left out and counted. Where pages are lost, their keys are missing or
+/// have an older value, and keys deleted there may be back: [`SalvagedKvs::has_gaps`] tells. Writes
+/// of a damaged log are copied one by one, so batches behind the damage may be there in part.
 ///
 /// # Errors
-/// If there is no store, somebody has it open, its format is not known, or the new one cannot be
-/// written.
+/// Fails if there is no store, another process has it open, its format is unknown, or the new store
+/// cannot be written.
 pub fn salvage(
     from: &Arc<dyn Directory>,
     to: Arc<dyn Directory>,
@@ -127,7 +125,7 @@ pub fn salvage(
     salvage.open_segments(&manifest)?;
     for state in &manifest.kvs {
         salvage.make_kvs(state)?;
-        // The oldest first, so that newer versions win.
+        // The oldest run comes first, so newer versions win.
         for &run in state.runs.iter().rev() {
             salvage.run(KvsId(state.id), run)?;
         }
@@ -156,7 +154,7 @@ impl Salvage<'_> {
             match Segment::open_blocks(&*directory, manifest.store, number) {
                 Ok(segment) => drop(self.segments.insert(number, segment)),
                 Err(error) if error.is_refused() => return Err(error),
-                // What leads to it is said to be lost.
+                // Each version that refers to the segment reports its value as lost.
                 Err(_) => {}
             }
         }
@@ -180,7 +178,8 @@ impl Salvage<'_> {
         let name = run::file_name(state.number());
         let from = &self.from.directory_of(&name);
         let pages = self.pages.clone();
-        // Removed prefixes first: what the run still has under them was written later.
+        // Range deletes come first: any version that the run still has under such a prefix is
+        // newer.
         let removed = scan(from, state, &pages, &mut |piece| match piece {
             Piece::RangeDelete(prefix) => self.remove(id, Kind::RangeDelete, prefix),
             _ => Ok(()),
@@ -203,8 +202,8 @@ impl Salvage<'_> {
         }
     }
 
-    /// A run that cannot be opened, or is another one, is a finding; a target that cannot be
-    /// written is the end.
+    /// Reports a run that cannot be opened, or is another one, as a finding. A failure to write the
+    /// new store is returned.
     fn unreadable(&mut self, id: KvsId, name: &str, error: StoreError) -> Result<(), StoreError> {
         let directory = self.from.directory_of(name);
         let options = BlockOptions { read_only: true, ..BlockOptions::default() };
@@ -276,7 +275,7 @@ impl Salvage<'_> {
         kvs.core().append(&[Draft::gone(kvs.id(), kind, key)], held).map(drop)
     }
 
-    /// Copies the writes of the log; answers how many.
+    /// Copies the writes of the log. Returns their number.
     fn log(&mut self, manifest: &Manifest) -> Result<u64, StoreError> {
         let is_guessed =
             self.report.findings.iter().any(|it| it.file == crate::version::manifest::FILE);

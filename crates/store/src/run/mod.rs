@@ -1,18 +1,17 @@
-//! Sorted runs: immutable files with the versions of one `Kvs`'s keys, in order of the key and,
-//! under one key, of descending sequence.
+//! Sorted runs: immutable files with the versions of the keys of one `Kvs`, in the order of the
+//! keys and, under one key, of descending sequence numbers.
 //!
 //! A run is written once, front to back ([`RunWriter`]), and read until it is removed ([`Run`],
-//! [`Cursor`]). Its entries lie in blocks of about 4 KiB, found through a tree of index blocks
-//! whose root is held in memory; a filter answers for most absent keys; blocks are cached in
+//! [`Cursor`]). Its entries lie in blocks of about 4 KiB. A tree of index blocks, whose root is
+//! held in memory, leads to them. A filter answers for most absent keys. Blocks are cached in
 //! [`BlockCache`](crate::cache::block::BlockCache). `docs/format.md` has the format, byte for byte.
 //!
-//! **Whole or not at all.** The last page is written when everything before it is durable, and
-//! nothing opens without it. That the directory knows the file's name is for whoever had the run
-//! written to make durable.
+//! **Atomicity.** The last page is written once everything before it is durable, and a run without
+//! it does not open. Making the file's name durable in its directory is left to the caller.
 //!
-//! **Damage.** Every block bears a checksum over where it lies and what is in it, which is checked
-//! whenever it is read from the disk. What was read and passed is decoded without trust all the
-//! same: no bytes make it panic.
+//! **Damage.** Every block has a checksum over its location and contents, which is verified
+//! whenever it is read from disk. Verified bytes are still decoded without trust: no bytes cause a
+//! panic.
 
 use crate::types::{KvsId, Mark, RunNumber, SegmentNumber, Sequence};
 
@@ -25,39 +24,40 @@ pub(crate) use write::writer::RunWriter;
 
 use format::ends::Footer;
 
-/// The most bytes of a key.
+/// Most bytes of a key.
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
-/// The most bytes of a value that lies beside its key.
+/// Most bytes of a value that lies beside its key.
 pub(crate) const INLINE_BYTES_MAX: usize = 16 << 20;
-/// The most prefixes that one run says are gone; every reader holds them in memory.
+/// Most range deletes of one run, all of which each reader holds in memory.
 pub(crate) const PREFIXES_GONE_MAX: usize = 16 << 10;
-/// The most bytes in all of them.
+/// Most bytes of the prefixes of all of them.
 pub(crate) const PREFIXES_GONE_BYTES_MAX: usize = 1 << 20;
-/// The most bytes that blocks can be wanted to have.
+/// Most bytes that options may ask for a block.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
-/// The most bits of a filter for each key.
+/// Most bits of a filter for each key.
 pub(crate) const FILTER_BITS_MAX: u32 = 32;
-/// How many keys have a filter together. It bounds what a writer holds in memory.
+/// Number of keys that share a filter. It bounds the memory of a writer.
 const GROUP_KEYS: usize = 1 << 18;
-/// What two writers take: a run that is flushed, and one that others are merged into. Each has its
-/// buffer, the hashes of a group of keys with their filter, and some blocks.
+/// Memory of two writers, of a flush and of a compaction. Each has its buffer, the hashes of a
+/// group of keys with their filter, and some blocks.
 pub(crate) const WRITERS_BYTES: u64 = 8 << 20;
-/// The most levels of index blocks: with the smallest blocks four are enough for a billion keys.
+/// Most levels of index blocks. With the smallest blocks, four are enough for a billion keys.
 const LEVELS_MAX: u8 = 16;
 
-/// How a run is written.
+/// Options with which a run is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunOptions {
-    /// How many bytes a block has, if its entries permit: whole pages of 4 KiB.
+    /// Bytes of a block if its entries permit: whole pages of 4 KiB.
     pub block_bytes: usize,
-    /// How many bits the filter has for each key; 0 for none. With ten, one absent key in a
-    /// hundred is not known to be absent.
+    /// Bits of the filter for each key; 0 for no filter. With ten, one lookup in a hundred of an
+    /// absent key reads a block.
     pub filter_bits_per_key: u32,
-    /// What the filter's hash begins with, so that nobody can choose keys that pass it.
+    /// Seed of the filter's hash, so that clients cannot choose keys that pass it.
     pub filter_seed: u64,
-    /// What sequences are counted from: none may be less, and those little above take less room.
+    /// Base of the stored sequence numbers. None may be less, and those a little above it take less
+    /// room.
     pub sequence_base: Sequence,
-    /// How many bytes are written at once.
+    /// Bytes of one write to the file.
     pub write_bytes: usize,
 }
 
@@ -73,13 +73,13 @@ impl Default for RunOptions {
     }
 }
 
-/// The name of a run's file.
+/// Returns the name of a run's file.
 #[must_use]
 pub(crate) fn file_name(number: RunNumber) -> String {
     format!("run-{:016x}", number.0)
 }
 
-/// The number of the run whose file is called so, if one is.
+/// Returns the number of the run whose file has this name.
 #[must_use]
 pub(crate) fn number_of(file_name: &str) -> Option<RunNumber> {
     let digits = file_name.strip_prefix("run-")?;
@@ -87,17 +87,17 @@ pub(crate) fn number_of(file_name: &str) -> Option<RunNumber> {
     (self::file_name(number) == file_name).then_some(number)
 }
 
-/// That all keys that begin so are gone, in versions up to a write.
+/// Deletion of all keys with a prefix, in versions up to a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RangeDelete {
-    /// What the keys begin with.
+    /// Prefix of the keys.
     pub prefix: Box<[u8]>,
-    /// The write that removed them.
+    /// Number of the write that deleted them.
     pub sequence: Sequence,
 }
 
 impl Ord for RangeDelete {
-    /// By prefix; of one prefix, the latest first.
+    /// Orders by prefix, and the latest first under one prefix.
     fn cmp(&self, other: &RangeDelete) -> std::cmp::Ordering {
         self.prefix.cmp(&other.prefix).then(other.sequence.cmp(&self.sequence))
     }
@@ -109,12 +109,12 @@ impl PartialOrd for RangeDelete {
     }
 }
 
-/// How many bytes of records in a segment a run's entries point to.
+/// Bytes of records in a segment that a run's entries lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentBytes {
     /// The segment.
     pub segment: SegmentNumber,
-    /// The sum over the entries, headers and keys included.
+    /// Sum over the entries, headers and keys included.
     pub bytes: u64,
 }
 
@@ -124,36 +124,36 @@ impl SegmentBytes {
     }
 }
 
-/// What is known of a run without reading its entries.
+/// Facts about a run that are known without reading its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunSummary {
-    /// Its number.
+    /// Number of the run.
     pub number: RunNumber,
-    /// Whose keys it has.
+    /// `Kvs` of the keys.
     pub kvs: KvsId,
-    /// Versions of keys.
+    /// Number of versions.
     pub entries: u64,
-    /// Different keys.
+    /// Number of different keys.
     pub keys: u64,
-    /// Versions that say that their key is gone.
+    /// Number of tombstones.
     pub gone: u64,
-    /// Versions that end some day.
+    /// Number of versions that expire.
     pub expiring: u64,
-    /// The bytes of all values that lie beside their keys.
+    /// Bytes of all values that lie beside their keys.
     pub inline_bytes: u64,
-    /// The least sequence of an entry or of a prefix that is gone.
+    /// Least sequence number of an entry or a range delete.
     pub sequence_least: Sequence,
-    /// The greatest of them.
+    /// Greatest sequence number of an entry or a range delete.
     pub sequence_greatest: Sequence,
-    /// The least key; empty if there are no entries.
+    /// Least key; empty if there are no entries.
     pub first_key: Box<[u8]>,
-    /// The greatest key.
+    /// Greatest key.
     pub last_key: Box<[u8]>,
-    /// The bytes of the file.
+    /// Bytes of the file.
     pub file_bytes: u64,
-    /// What entries point to, by segment in ascending order.
+    /// Bytes that entries lead to, by segment in ascending order.
     pub live: Vec<SegmentBytes>,
-    /// What tells it from others of its number.
+    /// Identity of the contents.
     pub mark: Mark,
 }
 

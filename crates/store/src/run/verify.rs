@@ -1,4 +1,4 @@
-//! Reading all of a run, to say whether it is what it says it is.
+//! Verification of a run, which reads all of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::run::read::ahead::Ahead;
 use crate::run::read::reader::{FilterGroup, Run};
 use crate::run::read::walker::Walker;
 
-/// How far a check has come.
+/// Progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Bytes that were read and found to be right.
+    /// Bytes that were read and verified.
     pub bytes_done: u64,
-    /// The bytes of the file.
+    /// Bytes of the file.
     pub bytes: u64,
 }
 
 impl Run {
-    /// Reads the whole file past the cache and checks every block's checksum, the order of all
-    /// entries, that the tree leads to each and the filter knows each, that no page of the file is
-    /// without use, and that the counts are right. `progress` is told after each block.
+    /// Reads the whole file past the cache. Verifies the checksum of every block, the order of all
+    /// entries, that the tree leads to each entry and the filter knows each key, that every page of
+    /// the file is in use, and that the counts are correct. `progress` is called after each block.
     ///
     /// # Errors
-    /// The first thing that is wrong, or the error of the disk.
+    /// Fails with the first damage found, or if the disk fails.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), StoreError> {
         let mut check = Check {
             run: self,
@@ -52,31 +52,32 @@ impl Run {
         check.finish()
     }
 
-    /// The pages of both ends and of the lists, which were checked when the run was opened.
+    /// Returns the number of pages of both ends and of the lists, which were verified when the run
+    /// was opened.
     fn pages_beside_blocks(&self) -> u64 {
         let lists = [self.footer.groups, self.footer.prefixes, self.footer.live];
         2 + lists.iter().map(|list| list.pages).sum::<u64>()
     }
 }
 
-/// A check that is going on.
+/// State of a verification.
 struct Check<'a> {
     run: &'a Run,
     progress: &'a mut dyn FnMut(Progress),
     ahead: Ahead,
-    /// How many pages were looked at.
+    /// Number of pages that were verified.
     pages: u64,
     /// The last entry.
     last: Option<(Vec<u8>, u64)>,
-    /// What all entries that come must be behind: where the tree says the last block ends.
+    /// Bound that all further entries must be behind: the end of the last block, by the tree.
     below: Option<(Vec<u8>, u64)>,
     seen: Seen,
-    /// The group whose keys come now, and their hashes.
+    /// Group of the current keys, and their hashes.
     group: usize,
     hashes: Vec<u64>,
 }
 
-/// What the entries add up to.
+/// Totals of the entries.
 #[derive(Default)]
 struct Seen {
     entries: u64,
@@ -120,7 +121,7 @@ impl Seen {
 }
 
 impl Check<'_> {
-    /// Checks a block of a level and all below it.
+    /// Verifies a block of a level and all blocks below it.
     fn block(&mut self, page: Arc<Page>, level: u8) -> Result<(), StoreError> {
         let number = page.id().page;
         let senseless = || self.run.blocks().senseless(number);
@@ -139,7 +140,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the block that an entry of an index block leads to.
+    /// Verifies the block that an entry of an index block leads to.
     fn child(&mut self, place: &Walker, level: u8) -> Result<(), StoreError> {
         let child = self.run.child_place(place.page(), place.item())?;
         let page = self.read(child, level)?;
@@ -211,7 +212,7 @@ impl Check<'_> {
         self.run.groups.get(self.group + 1)
     }
 
-    /// Checks that the filter of a group knows all keys of it.
+    /// Verifies that the filter of a group knows all keys of the group.
     fn finish_group(&mut self) -> Result<(), StoreError> {
         let Some(group) = self.run.groups.get(self.group) else { return Ok(()) };
         let blocks = self.run.blocks();
@@ -223,7 +224,7 @@ impl Check<'_> {
         let mut hashes = self.hashes.iter().copied().peekable();
         for page in 0..group.pages {
             let bytes = blocks.read_filter(group.page.saturating_add(u64::from(page)))?;
-            // A key's page follows from the top of its hash, so that they come page by page.
+            // The top bits of a key's hash choose its page, so the hashes come page by page.
             while let Some(hash) = hashes.next_if(|hash| probe(*hash).page == page) {
                 if !probe(hash).may_be_in(&bytes.buffer) {
                     return Err(blocks.damaged(group.page, "a filter does not know a key"));
@@ -255,12 +256,13 @@ impl Check<'_> {
     }
 }
 
-/// Whether a place in the order of keys and descending sequences is before another.
+/// Returns true if a position in the order of keys and descending sequence numbers is before
+/// another.
 fn is_before(key: &[u8], delta: u64, than: &Target<'_>) -> bool {
     key.cmp(than.key).then(than.delta.cmp(&Some(delta))).is_lt()
 }
 
-/// Whether it is not behind.
+/// Returns true if a position is not behind another.
 fn is_up_to(key: &[u8], delta: u64, than: &Target<'_>) -> bool {
     key.cmp(than.key).then(than.delta.cmp(&Some(delta))).is_le()
 }

@@ -1,5 +1,4 @@
-//! What a history leaves after a crash, or a process that died, and how it is held against what was
-//! written.
+//! Checks of the store that a history leaves after a crash, or after the death of its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,58 +22,58 @@ type Pair = (Vec<u8>, Vec<u8>);
 /// Values of keys, by the number of the `Kvs` and the key.
 type Ever = BTreeMap<(usize, Vec<u8>), BTreeSet<Vec<u8>>>;
 
-/// A store that is opened after so many crashes is opened once more.
+/// One in so many recovered stores is opened a second time.
 const AGAIN_ONE_IN: u64 = 4;
-/// One that is left by so many crashes is opened without one of its drives first.
+/// One in so many stores left by a crash is first opened without one of its drives.
 const MISSING_ONE_IN: u64 = 5;
 
-/// What writers and crashes share.
+/// State that writers and crashes share.
 pub(super) struct Shared {
     pub(super) world: World,
     expected: Mutex<All>,
-    /// How many images were looked at.
+    /// Number of images checked.
     looked: AtomicU64,
     layout: Layout,
     troubles: Mutex<Troubles>,
-    /// All values that a key ever had.
+    /// All values that each key ever had.
     ever: Mutex<Ever>,
-    /// The `Kvs` that had several runs of one flush when it was looked last.
+    /// `Kvs` that had several runs of one flush at the last look.
     several: Mutex<BTreeSet<KvsId>>,
     met: Mutex<Met>,
 }
 
-/// What must be found after a crash.
+/// Contents that must be found after a crash.
 #[derive(Debug, Clone)]
 pub(super) struct All {
-    /// Whether the store had been made.
+    /// True if the store was created.
     is_made: bool,
-    /// Of each writer, whose keys begin with this.
+    /// Contents of each writer's keys, by their first byte.
     writers: BTreeMap<u8, Expected>,
 }
 
-/// The trouble that drives are in.
+/// Troubles of the drives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Troubles {
-    /// Of each drive that is in trouble.
+    /// Current trouble of each drive that has one.
     pub(super) now: BTreeMap<usize, Trouble>,
-    /// How often anything has changed.
+    /// Number of changes of these troubles.
     pub(super) changes: u64,
-    /// Whether calls have failed, or may have, since the store was opened.
+    /// True if calls may have failed since the store was opened.
     pub(super) may_fail: bool,
-    /// Whether the store has said that nothing is written any more.
+    /// True if the store has reported that it refuses all writes.
     pub(super) has_failed: bool,
-    /// Since when nothing is promised that is not synced by a call: a drive that is slow or fails
-    /// cannot keep the durability interval.
+    /// Begin of the time for which only synced writes are promised: a slow or failing drive cannot
+    /// keep the durability interval.
     lax_since: Option<Picos>,
 }
 
 impl Troubles {
-    /// Whether any drive is in trouble.
+    /// Returns true if a drive is in trouble.
     pub(super) fn are_on(&self) -> bool {
         !self.now.is_empty()
     }
 
-    /// A drive gets into trouble, or out of it.
+    /// Records a change of a drive's trouble.
     fn note(&mut self, drive: usize, trouble: Trouble, now: Picos) {
         self.changes += 1;
         match trouble {
@@ -87,14 +86,14 @@ impl Troubles {
         }
     }
 
-    /// All that was written is durable.
+    /// Records that everything written is durable.
     fn synced(&mut self) {
         if self.now.is_empty() {
             self.lax_since = None;
         }
     }
 
-    /// A store is opened anew.
+    /// Records that a store was opened.
     fn opened(&mut self) {
         self.may_fail = self.now.values().any(|trouble| matches!(trouble, Trouble::Fails(..)));
         self.has_failed = false;
@@ -103,7 +102,7 @@ impl Troubles {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Never held where the turn may be handed on.
+    // The lock is never held at a point where the thread may be preempted.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -127,19 +126,19 @@ impl Shared {
         locked(&self.expected)
     }
 
-    /// What was met so far.
+    /// Returns the counts of rare events.
     pub(super) fn met(&self) -> Met {
         locked(&self.met).clone()
     }
 
-    /// Counts something that is rare.
+    /// Counts a rare event.
     pub(super) fn meet(&self, what: &'static str, times: u64) {
         if times > 0 {
             *locked(&self.met).0.entry(what).or_default() += times;
         }
     }
 
-    /// What was acknowledged before this must be there after a crash now.
+    /// Returns the time before which acknowledged writes must survive a crash now.
     fn old(&self, disk: &Disk) -> Picos {
         let (now, options) = (self.world.now(), options_on(disk));
         let interval = options.durability_interval.as_nanos() as u64 * 1000;
@@ -154,7 +153,7 @@ impl Shared {
         use_it(self.expected().writers.entry(writer).or_default())
     }
 
-    /// Says that a key may have a value some day.
+    /// Records a value that a key may get.
     pub(super) fn note_value(&self, kvs: usize, key: &[u8], value: &[u8]) {
         let mut ever = locked(&self.ever);
         ever.entry((kvs, key.to_vec())).or_default().insert(value.to_vec());
@@ -168,7 +167,7 @@ impl Shared {
         locked(&self.troubles).note(drive, trouble, self.world.now());
     }
 
-    /// The store has said that it writes nothing any more.
+    /// Records that the store refuses all writes.
     pub(super) fn note_failed(&self) {
         let mut troubles = locked(&self.troubles);
         let is_first = !std::mem::replace(&mut troubles.has_failed, true);
@@ -176,7 +175,7 @@ impl Shared {
         self.meet("a store writes nothing any more", u64::from(is_first));
     }
 
-    /// All that was written so far is durable.
+    /// Records that everything written so far is durable.
     pub(super) fn note_synced(&self, counts: &[usize]) {
         self.expected().settle(counts);
         locked(&self.troubles).synced();
@@ -187,7 +186,7 @@ impl Shared {
         locked(&self.several).clear();
     }
 
-    /// Counts what many prefixes lead to.
+    /// Counts flushes into several runs, and compactions of these.
     pub(super) fn look_at_runs(&self, store: &Kvdb) {
         let now = with_several(store);
         let before = std::mem::replace(&mut *locked(&self.several), now.clone());
@@ -199,8 +198,8 @@ impl Shared {
         self.expected().is_made = true;
     }
 
-    /// Whether what a store answers is what was written: all of it, or what a power cut may leave.
-    /// It is what there is from now on.
+    /// Checks that a store's answers are what was written: all of it, or as much as a power cut may
+    /// leave. From now on the found contents are expected.
     pub(super) fn take_found(&self, store: &Kvdb, cut: Option<&Disk>) -> Result<(), StoreError> {
         let expected = self.expected().clone();
         let writers: Vec<u8> = expected.writers.keys().copied().collect();
@@ -215,10 +214,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Only the process dies: the drives have all that was written to them.
+    /// Checks the contents after a death of the process: the drives have everything written to
+    /// them.
     pub(super) fn died(&self, drives: &Drives) -> Result<(), StoreError> {
         let image = drives.of_the_dead();
-        // Others go on while the image is looked at.
+        // The other writers go on during the check.
         let expected = self.expected().clone();
         let in_trouble = self.troubles().are_on() || self.troubles().has_failed;
         self.meet("a process dies with a drive in trouble", u64::from(in_trouble));
@@ -229,13 +229,13 @@ impl Shared {
         found.map_err(|what| StoreError::Internal { what })
     }
 
-    /// A store of which one drive is missing is refused, can be read as far as it is there, and is
-    /// not harmed by that.
+    /// Checks that a store with a missing drive is refused, that the rest of it can be read, and
+    /// that neither harms it.
     fn look_without(&self, drives: &Drives, missing: usize, is_made: bool) -> Result<(), String> {
         match drives.open_without(missing, false, clock().map_err(text)?) {
             Err(StoreError::VolumeMissing { .. }) => {}
             Err(StoreError::NoStore { .. }) if !is_made => return Ok(()),
-            // None of its volumes lies there any more.
+            // None of its volumes lies on that drive any more.
             Ok(store) => return store.close().map_err(text),
             Err(error) => return Err(format!("without a drive: {error}")),
         }
@@ -276,7 +276,7 @@ impl All {
         self.writers.values_mut().zip(counts).for_each(|(writer, count)| writer.settle(*count));
     }
 
-    /// Holds what each writer's keys have against something.
+    /// Runs a check on the contents of each writer's keys.
     fn each(
         &self,
         found: &State,
@@ -287,7 +287,7 @@ impl All {
             .try_for_each(|(writer, expected)| check(expected, &own_of(found, *writer)))
     }
 
-    /// Holds what a crash now has left against what was acknowledged before `old`.
+    /// Compares the contents after a crash with the writes acknowledged before `old`.
     fn check(&self, found: &State, old: Picos) -> Result<(), String> {
         self.each(found, |expected, own| expected.check(own, old))
     }
@@ -308,14 +308,14 @@ fn text(error: StoreError) -> String {
     error.to_string()
 }
 
-/// The world that this runs in.
+/// Returns the current world.
 pub(super) fn clock() -> Result<Arc<World>, StoreError> {
     let none = || StoreError::Options { what: "stores are tried in worlds".to_owned() };
     World::current().map(Arc::new).ok_or_else(none)
 }
 
-/// The `Kvs` that have several runs of one flush: of these an older one has the greater number,
-/// and says prefixes only.
+/// Returns the `Kvs` that have several runs of one flush. Among these, an older run has the greater
+/// number, and only range deletes.
 fn with_several(store: &Kvdb) -> BTreeSet<KvsId> {
     let view = store.core().current.get();
     let is_rest = |pair: &[ViewRun]| match pair {
@@ -329,7 +329,7 @@ fn with_several(store: &Kvdb) -> BTreeSet<KvsId> {
     several.map(|(kvs, _)| *kvs).collect()
 }
 
-/// All that is in a store, read in three ways that must agree.
+/// Reads the contents of a store in three ways, which must agree.
 fn contents(store: &Kvdb, writers: &[u8]) -> Result<State, String> {
     let mut state = State::new();
     for (number, name) in NAMES.into_iter().enumerate() {
@@ -368,7 +368,7 @@ fn walk(kvs: &Kvs, backward: bool) -> Result<Vec<Pair>, String> {
     Ok(all)
 }
 
-/// A store after a crash: where it lies, and what it has.
+/// Store after a crash, with its drives and contents.
 pub(super) struct Opened {
     drives: Drives,
     store: Kvdb,
@@ -408,7 +408,7 @@ impl Subject for Shared {
         expected.check(&state, self.old(drives.home()))?;
         let in_trouble = self.troubles().are_on() || self.troubles().has_failed;
         self.meet("power is cut with a drive in trouble", u64::from(in_trouble));
-        // It must be usable.
+        // The store must be usable.
         let new = (0, b"after".to_vec());
         if let Ok(kvs) = store.kvs(NAMES[new.0]) {
             let value = b"the crash".to_vec();

@@ -1,5 +1,4 @@
-//! Histories of stores with several volumes: how these are laid out, and how that is changed on the
-//! way.
+//! Histories of stores with several volumes: their layout, and changes of it.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -13,16 +12,16 @@ use super::drives::Drives;
 use super::{NAMES, options_on};
 use crate::{Kvdb, KvdbOptions, MediaClass, Policy, StoreError, Volume};
 
-/// A change of where a store's data lie.
+/// Change of the volumes or policies of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrangement {
-    /// A `Kvs` gets another policy.
+    /// New policy for a `Kvs`.
     Policy(usize, Policy),
-    /// The store gets another place, of a name.
+    /// New volume of a class, with a number for its name.
     Add(MediaClass, u8),
-    /// One of the volumes but the home, by its order, is retired.
+    /// Retirement of a volume other than the home, given by its index.
     Retire(u8),
-    /// The home is retired, or, if it was, added again.
+    /// Retirement of the home, or its return if it is retired.
     Home,
 }
 
@@ -37,14 +36,14 @@ impl fmt::Display for Arrangement {
     }
 }
 
-/// What is kept free in each place.
+/// Reserve of each volume.
 const RESERVE_BYTES: u64 = KvdbOptions::SEGMENT_BYTES_MIN;
-/// The fastest place is full soon.
+/// Quota of the fastest volume, which is soon full.
 pub(super) const FASTEST_BYTES: u64 = 14 * KvdbOptions::SEGMENT_BYTES_MIN;
-/// The second one later.
+/// Quota of the second volume, which is full later.
 const SECOND_BYTES: u64 = 24 * KvdbOptions::SEGMENT_BYTES_MIN;
 
-/// A change that a seed draws.
+/// Draws a change.
 pub(super) fn draw(rng: &mut Rng, number: u8) -> Arrangement {
     match rng.below(5) {
         0 | 1 => {
@@ -62,23 +61,23 @@ pub(super) fn draw(rng: &mut Rng, number: u8) -> Arrangement {
     }
 }
 
-/// How a store with several volumes is opened.
+/// Returns the options for a store with several volumes.
 pub(super) fn options(disk: &Disk) -> KvdbOptions {
     KvdbOptions { reserve_bytes: RESERVE_BYTES, ..options_on(disk) }
 }
 
-/// The place that such a store is found again by.
+/// Opens the home of such a store.
 ///
 /// # Errors
-/// If it cannot be made.
+/// Fails if the directory cannot be created.
 pub(super) fn home(disk: &Disk) -> Result<Arc<dyn Directory>, StoreError> {
     Ok(disk.root().subdirectory("home")?)
 }
 
-/// Makes the volumes of a store.
+/// Creates the volumes of a store.
 ///
 /// # Errors
-/// If they cannot be made.
+/// Fails if they cannot be created.
 pub(super) fn volumes(drives: &Drives) -> Result<Vec<Volume>, StoreError> {
     let place = |class, name: &str, bytes_max| -> Result<Volume, StoreError> {
         let root = drives.of(class).root();
@@ -99,10 +98,10 @@ pub(super) fn volumes(drives: &Drives) -> Result<Vec<Volume>, StoreError> {
     })
 }
 
-/// Makes a change. One that the store refuses for what it has is none.
+/// Makes a change. One that the store refuses because of its state is left out.
 ///
 /// # Errors
-/// If it fails otherwise.
+/// Fails if the change fails otherwise.
 pub(super) fn arrange(
     store: &Kvdb,
     drives: &Drives,
@@ -124,7 +123,7 @@ pub(super) fn arrange(
             let volumes = store.volumes();
             let others = volumes.len().saturating_sub(1).max(1);
             let at = 1 + usize::from(number) % others;
-            // What is left must hold everything.
+            // The remaining volumes must be able to hold everything.
             let has_unbounded = |at: usize| {
                 let left = volumes.iter().enumerate().filter(|(other, _)| *other != at);
                 left.into_iter().any(|(_, place)| place.bytes_max.is_none())

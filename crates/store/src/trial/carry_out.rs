@@ -1,4 +1,4 @@
-//! How a history is carried out.
+//! Execution of a history.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,16 +22,16 @@ fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
     NAMES.into_iter().try_for_each(|name| store.create_kvs(name, options).map(drop))
 }
 
-/// A store for histories, with its `Kvs`.
+/// Creates a store for histories, with its `Kvs`.
 pub(super) fn make(disk: &Disk) -> Result<Kvdb, StoreError> {
     let store = Kvdb::create(disk.root(), of_history(options_on(disk)), clock()?)?;
     make_kvs(&store)?;
     Ok(store)
 }
 
-/// Where a history is carried out.
+/// Setting in which a history runs.
 pub(super) struct Scene {
-    /// The drives, and what they hang on: others after a power cut that is part of the history.
+    /// Drives and their power supply. A power cut in the history replaces both.
     machine: Mutex<(Drives, Power)>,
     pub(super) shared: Arc<Shared>,
     pub(super) explorer: Explorer<Shared>,
@@ -48,12 +48,12 @@ impl Scene {
         Scene { machine: Mutex::new((drives, power)), shared, explorer }
     }
 
-    /// The drives, and what they hang on.
+    /// Returns the drives and their power supply.
     pub(super) fn machine(&self) -> (Drives, Power) {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Goes on where a power cut leaves it.
+    /// Continues with the drives that a power cut leaves.
     fn cut(&self, rng: &mut Rng) -> Result<(), StoreError> {
         let (drives, power) = self.machine();
         let next = Power::new();
@@ -66,7 +66,7 @@ impl Scene {
     }
 }
 
-/// Whether an error is one that a drive in trouble may lead to.
+/// Returns true if an error may come from a drive in trouble.
 fn is_of_trouble(error: &StoreError) -> bool {
     match error {
         StoreError::File(_) => !error.is_damage(),
@@ -75,12 +75,12 @@ fn is_of_trouble(error: &StoreError) -> bool {
     }
 }
 
-/// Lets errors pass that trouble may lead to; says whether there was one.
+/// Accepts errors that trouble may cause. Returns true if there was one.
 fn pass(done: Result<(), StoreError>, troubles: &Troubles) -> Result<bool, StoreError> {
     match done {
         Ok(()) => Ok(false),
         Err(error) if troubles.may_fail && is_of_trouble(&error) => Ok(true),
-        // What a drive in trouble keeps from moving leaves no room for what comes.
+        // Files that a drive in trouble kept from moving leave no room for new ones.
         Err(error) if troubles.changes > 0 && error.is_no_room() => Ok(true),
         Err(error) => Err(error),
     }
@@ -90,8 +90,8 @@ fn wrong(what: &str) -> StoreError {
     StoreError::Internal { what: what.to_owned() }
 }
 
-/// Carries a history out: each writer does what is his, in its order, on a thread of his own;
-/// between them the seed decides. A reopening waits for all.
+/// Runs a history: each writer carries out its operations in order, on a thread of its own. The
+/// seed decides the interleaving. A reopening waits for all writers.
 pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError> {
     let Scene { shared, explorer, .. } = &**scene;
     let mut store = scene.machine().0.create(clock()?)?;
@@ -110,7 +110,7 @@ pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError
         if done.is_ok() && before.has_failed {
             return Err(wrong("a store that has failed is closed as if all were durable"));
         }
-        // Others are done: whatever has failed has done so before.
+        // The other threads are done, so any failure has happened by now.
         let is_failed = pass(done, &shared.troubles())?;
         if !is_failed {
             shared.note_synced(&counts);
@@ -123,8 +123,8 @@ pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError
     Ok(())
 }
 
-/// Opens the store once it is closed. If that has failed, it is the next process that does so, or
-/// the machine that is started again; a drive may be in trouble still, or no more.
+/// Opens the store after it was closed. If it has failed, the next process opens it, or the
+/// restarted machine. A drive may still be in trouble.
 fn reopen(scene: &Scene, is_failed: bool, rng: &mut Rng) -> Result<Kvdb, StoreError> {
     let (shared, troubles) = (&scene.shared, scene.shared.troubles());
     let drives = scene.machine().0;
@@ -241,7 +241,7 @@ fn carry_out_lane(writer: u8, ops: &[Op], store: &Kvdb, scene: &Scene) -> Result
     Ok(())
 }
 
-/// Makes changes, and notes what was said.
+/// Makes changes, and records the outcome.
 fn change(
     writer: u8,
     op: &Op,
@@ -262,7 +262,7 @@ fn change(
     };
     let now = shared.world.now();
     match &done {
-        // What changes nothing needs no write.
+        // A write without changes is acknowledged without writing anything.
         Ok(()) if known.has_failed && !changes.is_empty() => {
             return Err(wrong("a write is acknowledged by a store that writes nothing any more"));
         }
@@ -296,8 +296,8 @@ fn sync(store: &Kvdb, shared: &Shared) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Reads a key of one's own: what is answered is what was written, and if no drive is in trouble,
-/// it is answered.
+/// Reads one of the writer's own keys. The answer must be the value written, and there must be an
+/// answer if no drive is in trouble.
 fn read(writer: u8, store: &Kvdb, shared: &Shared, rng: &mut Rng) -> Result<(), StoreError> {
     let before = shared.troubles();
     let (number, key) = (rng.below(NAMES.len() as u64) as usize, draw_key(rng, writer));
@@ -319,7 +319,7 @@ fn read(writer: u8, store: &Kvdb, shared: &Shared, rng: &mut Rng) -> Result<(), 
     }
 }
 
-/// A transaction that has made changes.
+/// Begins a transaction and makes changes in it.
 pub(super) fn begun(store: &Kvdb, changes: &[Change]) -> Result<Transaction, StoreError> {
     let mut transaction = store.transaction(TransactionOptions::default())?;
     for Change { kvs, key, to } in changes {
@@ -345,7 +345,7 @@ pub(super) fn begun(store: &Kvdb, changes: &[Change]) -> Result<Transaction, Sto
     Ok(transaction)
 }
 
-/// Which keys a writer's operation touches.
+/// Draws a key of a writer.
 pub(super) fn draw_key(rng: &mut Rng, writer: u8) -> Vec<u8> {
     key(writer, rng.below(KEYS))
 }

@@ -1,6 +1,6 @@
-//! Damage: a history's store is closed, and then something becomes of one of its files. What is
-//! answered then must be right, or an error; no more may be lost than what was hit; `check` names
-//! the file; `salvage` brings back the rest, and nothing that was never written.
+//! Damage: a history's store is closed, and one of its files is damaged. Each answer must then be
+//! right or an error. No more may be lost than was hit. `check` must name the file, and `salvage`
+//! must restore the rest, without anything that was never written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,24 +28,24 @@ use crate::{
     CheckReport, CursorOptions, Kvdb, Kvs, SalvageReport, StoreError, check, run, salvage,
 };
 
-/// Damages that are tried on the store of one history.
+/// Number of damages tried on the store of one history.
 const DAMAGES: usize = 24;
 const SECTOR_BYTES: usize = 4096;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// What becomes of a file.
+/// Damage to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
-    /// A bit turns over.
+    /// Bit flip: a byte and a bit.
     Bit(usize, u8),
-    /// A sector is as it was before anything was written there.
+    /// Sector as it was before anything was written there.
     LostSector(usize),
-    /// A sector has what belongs to another place of the file.
+    /// Sector with the contents of another sector of the file.
     StraySector(usize, usize),
-    /// It ends early.
+    /// File cut short.
     Truncated(usize),
-    /// It is not there.
+    /// File that does not exist.
     Missing,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Damage {
 
 impl Damage {
     fn draw(rng: &mut Rng, bytes: &[u8]) -> Damage {
-        // Most of a page is often empty.
+        // A page is often mostly empty.
         let written = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
         let end = if rng.one_in(4) { bytes.len() } else { written };
         let sectors = bytes.len().div_ceil(SECTOR_BYTES);
@@ -79,7 +79,7 @@ impl Damage {
         }
     }
 
-    /// What is left of a file; none if it is not there.
+    /// Returns the damaged contents of a file; `None` if the file is missing.
     fn of(self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut left = bytes.to_vec();
         let end = |at: usize| (at + SECTOR_BYTES).min(bytes.len());
@@ -97,32 +97,32 @@ impl Damage {
     }
 }
 
-/// What a closed store had, and may ever have had.
+/// Contents of a closed store, and all values that it ever had.
 struct Before {
     files: Files,
     manifest: Manifest,
     state: State,
-    /// All values that a key ever had.
+    /// All values that each key ever had.
     ever: BTreeMap<(usize, Vec<u8>), BTreeSet<Vec<u8>>>,
-    /// Whether prefixes were removed: the loss of such a write brings back many keys.
+    /// True if there were range deletes: the loss of one brings back many keys.
     has_prefixes: bool,
 }
 
 impl Trial {
-    /// Carries out a history, closes the store, and damages what it leaves, again and again; each
-    /// damage counts as an image. Whatever the trial says of crashes does not matter.
+    /// Runs a history, closes the store, and damages its files again and again. Each damage counts
+    /// as an image. The trial's parameters for crashes have no effect.
     ///
     /// # Errors
-    /// What damage has led to that it must not, with the damage.
+    /// Fails if damage leads to anything that it must not. The message describes the damage.
     pub fn run_damaged(&self, ops: &[Op]) -> Result<Report, String> {
         self.run_damaged_until(ops, &Stop::new())
     }
 
-    /// Damages what a history leaves as [`run_damaged`](Trial::run_damaged) does, until an end is
+    /// Damages the store of a history as [`run_damaged`](Trial::run_damaged) does, until `stop` is
     /// due.
     ///
     /// # Errors
-    /// As [`run_damaged`](Trial::run_damaged).
+    /// Fails as [`run_damaged`](Trial::run_damaged) does.
     pub fn run_damaged_until(&self, ops: &[Op], stop: &Stop) -> Result<Report, String> {
         let world = World::new(entresol_base::world::WorldOptions::seeded(self.seed));
         let (seed, within, ops, stop) = (self.seed, world.clone(), ops.to_vec(), stop.clone());
@@ -161,7 +161,7 @@ fn run_within(world: &World, seed: u64, ops: &[Op], stop: &Stop) -> Result<Repor
     Ok(Report { images: DAMAGES as u64, ..Report::default() })
 }
 
-/// Does what a history says, one after the other, and closes the store.
+/// Carries out a history in order, and closes the store.
 fn carry_out(world: &World, ops: &[Op]) -> Result<Before, StoreError> {
     let disk = Disk::new(world, DiskOptions::default());
     let disk = disk.map_err(|error| StoreError::Internal { what: error.to_string() })?;
@@ -187,7 +187,7 @@ fn carry_out(world: &World, ops: &[Op]) -> Result<Before, StoreError> {
             Op::Sync => store.sync()?,
             Op::Compact => store.compact()?,
             Op::Sleep(time) => thread::sleep(Duration::from_millis(*time)),
-            // It has one place, on a drive that is well.
+            // The store has one volume, on a healthy drive.
             Op::Arrange(_) | Op::Trouble(..) => {}
             Op::Reopen => {
                 store.close()?;
@@ -216,7 +216,7 @@ fn open(world: &World, disk: &Disk, read_only: bool) -> Result<Kvdb, StoreError>
     }
 }
 
-/// A disk with these files.
+/// Creates a disk with the given files.
 fn disk_of(world: &World, files: &Files) -> Result<Disk, String> {
     let disk = Disk::new(world, DiskOptions::default()).map_err(|error| error.to_string())?;
     let root = disk.root();
@@ -225,7 +225,7 @@ fn disk_of(world: &World, files: &Files) -> Result<Disk, String> {
     put.map(|()| disk).map_err(|error| error.to_string())
 }
 
-/// Without damage all is there, by every way.
+/// Checks that everything is found without damage: by `check`, and by `salvage`.
 fn look_whole(world: &World, disk: &Disk, before: &Before) -> Result<(), String> {
     let report = check(&disk.root(), &mut |_| {}).map_err(|error| error.to_string())?;
     if !report.is_whole() {
@@ -238,7 +238,8 @@ fn look_whole(world: &World, disk: &Disk, before: &Before) -> Result<(), String>
     }
 }
 
-/// Calls to the disk fail while the store is read; once they do not, all is as it was.
+/// Reads the store while calls to the disk fail. Once they succeed again, everything must be as it
+/// was.
 fn fail_calls(world: &World, before: &Before, rng: &mut Rng) -> Result<(), String> {
     let disk = disk_of(world, &before.files)?;
     let repeat = if rng.one_in(2) { Repeat::Once } else { Repeat::EverAfter };
@@ -262,7 +263,7 @@ fn fail_calls(world: &World, before: &Before, rng: &mut Rng) -> Result<(), Strin
     }
 }
 
-/// Holds what a damaged store answers against what it held.
+/// Compares the answers of a damaged store with its contents before.
 fn look(
     world: &World,
     left: &Files,
@@ -282,7 +283,7 @@ fn look(
         Err(_) => (true, BTreeSet::new()),
     };
     drop(opened);
-    // A segment of the log is in no list: what is behind it is named.
+    // No manifest lists a segment of the log, so the file behind a missing one is named instead.
     let is_named = |report: &CheckReport| {
         let is_listed = |number: u64| before.manifest.segments.contains(&number);
         let is_of_log = segment::number_of(name).is_some_and(|number| !is_listed(number.0));
@@ -297,7 +298,7 @@ fn look(
         }
         Ok(_) => {}
         Err(error) => {
-            // What no store can be made out of, or what might be of a later version.
+            // No store can be made out of the rest, or it might be of a later version.
             return match damage {
                 Damage::Bit(..) if name != manifest::FILE => Err(format!("not checked: {error}")),
                 _ => Ok(()),
@@ -308,8 +309,8 @@ fn look(
     look_at_saved(world, &disk, name, damage, before)
 }
 
-/// Reads everything: what is answered must be right. Answers what cannot be read, `Kvs` and key; no
-/// key stands for the whole of a `Kvs`.
+/// Reads everything, and checks that each answer is right. Returns the unreadable keys with their
+/// `Kvs`; an empty key stands for all of a `Kvs`.
 fn read(store: &Kvdb, state: &State) -> Result<BTreeSet<(usize, Vec<u8>)>, String> {
     let mut lost = BTreeSet::new();
     for (number, name) in NAMES.into_iter().enumerate() {
@@ -355,7 +356,7 @@ fn read_kvs(
     }
 }
 
-/// Damage in a run concerns its `Kvs`, and no other.
+/// Checks that damage in a run affects no other `Kvs` than its own.
 fn is_confined(
     name: &str,
     lost: &BTreeSet<(usize, Vec<u8>)>,
@@ -374,7 +375,7 @@ fn is_confined(
     }
 }
 
-/// What is saved, by the numbers of the `Kvs` whatever they are called.
+/// Salvages the store. Returns the result by the numbers of the `Kvs`, whatever their names are.
 fn saved(world: &World, disk: &Disk, before: &Before) -> Result<(State, SalvageReport), String> {
     let to = Disk::new(world, DiskOptions::default()).map_err(|error| error.to_string())?;
     let clock = Arc::new(world.clone());
@@ -420,7 +421,7 @@ fn look_at_saved(
     let odd = keys.into_iter().filter(|key| found.get(*key) != before.state.get(*key)).count();
     let has_gaps = report.kvs.iter().any(|kvs| kvs.has_gaps);
     let most = match (run::number_of(name), segment::number_of(name)) {
-        // The page that was hit has what it has.
+        // A damaged page may cost everything on it.
         (Some(_), _) if has_gaps => return Ok(()),
         (None, Some(number)) if before.manifest.segments.contains(&number.0) => {
             report.kvs.iter().map(|kvs| kvs.values_lost as usize).sum::<usize>().min(1)

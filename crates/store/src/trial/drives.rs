@@ -1,5 +1,5 @@
-//! The drives that a store lies on, and the trouble that they are in: one is slow, or calls to it
-//! fail, for a while or for ever.
+//! Drives that a store lies on, and their troubles: one is slow, or calls to it fail, for a while
+//! or for ever.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use entresol_media::disk::{
 use super::{Trial, arrange, of_history, options_on};
 use crate::{Kvdb, KvdbOptions, MediaClass, StoreError, Volume};
 
-/// What is wrong with a drive.
+/// Trouble with a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// Each call takes so many milliseconds longer.
     Slow(u64),
-    /// Calls of a kind fail from the n-th on, or that one.
+    /// Calls of a kind fail, from the n-th on or only that one.
     Fails(Failing, u64, Repeat),
-    /// Nothing any more.
+    /// The trouble ends.
     Over,
 }
 
-/// Which calls to a drive fail.
+/// Kind of calls to a drive that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failing {
-    /// Every call.
+    /// All calls.
     All,
-    /// What writes, makes and removes.
+    /// Calls that write, create, remove, rename or allocate.
     Writes,
-    /// What makes durable.
+    /// Calls that make something durable.
     Syncs,
-    /// What reads.
+    /// Calls that read.
     Reads,
 }
 
 impl Failing {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Failing; 4] = [Failing::All, Failing::Writes, Failing::Syncs, Failing::Reads];
 
     const fn calls(self) -> Calls {
@@ -55,7 +55,7 @@ impl Failing {
         }
     }
 
-    /// Its name in what is counted.
+    /// Returns the name of the kind in the counts.
     const fn name(self) -> &'static str {
         match self {
             Failing::All => "every call fails",
@@ -67,7 +67,7 @@ impl Failing {
 }
 
 impl Trouble {
-    /// What a seed draws.
+    /// Draws a trouble.
     pub(super) fn draw(rng: &mut Rng) -> Trouble {
         match rng.below(7) {
             0 => Trouble::Over,
@@ -80,7 +80,7 @@ impl Trouble {
         }
     }
 
-    /// Its name in what is counted.
+    /// Returns the name of the trouble in the counts.
     pub(super) fn name(self) -> &'static str {
         match self {
             Trouble::Slow(_) => "slow",
@@ -118,10 +118,10 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// How a store lies on drives.
+/// Layout of a store on drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// One place.
+    /// One volume.
     Plain,
     /// Several volumes on one drive.
     Classes,
@@ -129,18 +129,18 @@ pub(super) enum Layout {
     Apart,
 }
 
-/// The drives, the home's first. On persistent memory they are memory, staging and capacity, else
-/// staging and capacity.
+/// Drives of a store, the home's first. On persistent memory they are memory, staging and capacity,
+/// otherwise staging and capacity.
 #[derive(Debug, Clone)]
 pub(super) struct Drives {
     pub(super) layout: Layout,
     pub(super) all: Vec<Disk>,
-    /// What a crash leaves whole on the first.
+    /// Unit that a crash leaves whole on the first drive.
     sector: SectorSize,
 }
 
 impl Drives {
-    /// Those of a trial, which hang on one power.
+    /// Creates the drives of a trial, with a shared power supply.
     pub(super) fn new(world: &World, trial: &Trial, power: &Power) -> std::io::Result<Drives> {
         let layout = match (trial.classes, trial.troubles) {
             (false, _) => Layout::Plain,
@@ -157,7 +157,7 @@ impl Drives {
         };
         let mut all = vec![disk(sector)?];
         if layout == Layout::Apart {
-            // Below persistent memory there are two more.
+            // Below persistent memory there are two more drives.
             for _ in 0..1 + u8::from(trial.pmem) {
                 all.push(disk(SectorSize::Large)?);
             }
@@ -165,14 +165,14 @@ impl Drives {
         Ok(Drives { layout, all, sector })
     }
 
-    /// One drive with several volumes.
+    /// Returns one drive with several volumes.
     #[cfg(test)]
     pub(super) fn one(disk: &Disk) -> Drives {
         let all = vec![disk.clone()];
         Drives { layout: Layout::Classes, all, sector: SectorSize::default() }
     }
 
-    /// Those that a crash has left.
+    /// Returns the drives that a crash has left.
     pub(super) fn left_by(layout: Layout, crash: &Crash<'_>) -> Result<Drives, String> {
         let disks = crash.images.iter().map(|image| image.downcast_ref::<Disk>().cloned());
         let all: Option<Vec<Disk>> = disks.collect();
@@ -182,13 +182,13 @@ impl Drives {
         }
     }
 
-    /// What is found when only the process dies: all that was written.
+    /// Returns the drives as they are when only the process dies: with everything that was written.
     pub(super) fn of_the_dead(&self) -> Drives {
         let all = self.all.iter().map(|disk| disk.image(&disk.units())).collect();
         Drives { all, ..*self }
     }
 
-    /// What is found, on a machine that hangs on another power, when this one fails.
+    /// Returns the drives as a power cut leaves them, on a machine with another power supply.
     pub(super) fn after_a_cut(
         &self,
         world: &World,
@@ -208,7 +208,7 @@ impl Drives {
         &self.all[0]
     }
 
-    /// The drive of a class.
+    /// Returns the drive of a class.
     pub(super) fn of(&self, class: MediaClass) -> &Disk {
         let last = self.all.len() - 1;
         match (self.layout, class) {
@@ -218,14 +218,14 @@ impl Drives {
         }
     }
 
-    /// Puts one of them into trouble, by its order; answers which.
+    /// Puts a drive, given by its index, into trouble. Returns its position.
     pub(super) fn trouble(&self, drive: u8, trouble: Trouble) -> usize {
         let number = usize::from(drive) % self.all.len();
         self.all[number].inject(trouble.plan());
         number
     }
 
-    /// How many calls were struck since the last trouble of each began.
+    /// Returns the number of calls that the last trouble of each drive has struck.
     pub(super) fn struck(&self) -> u64 {
         self.all.iter().map(Disk::struck_count).sum()
     }
@@ -249,7 +249,8 @@ impl Drives {
         }
     }
 
-    /// All directories on the drives but one, which no path leads to if each is its own.
+    /// Returns the directories on all drives but one. With separate drives, the store cannot find
+    /// them by path.
     fn given(&self, without: Option<usize>) -> Result<Vec<Arc<dyn Directory>>, StoreError> {
         let mut given = Vec::new();
         if self.layout != Layout::Apart {
@@ -264,7 +265,7 @@ impl Drives {
         Ok(given)
     }
 
-    /// Makes a store.
+    /// Creates a store on the drives.
     pub(super) fn create(&self, clock: Arc<World>) -> Result<Kvdb, StoreError> {
         match self.layout {
             Layout::Plain => Kvdb::create(self.home().root(), self.options(), clock),
@@ -274,12 +275,12 @@ impl Drives {
         }
     }
 
-    /// Opens it.
+    /// Opens the store.
     pub(super) fn open(&self, clock: Arc<World>) -> Result<Kvdb, StoreError> {
         Kvdb::open_on(self.home_directory()?, &self.given(None)?, self.options(), clock)
     }
 
-    /// Opens it while one of the drives is missing.
+    /// Opens the store while one drive is missing.
     pub(super) fn open_without(
         &self,
         missing: usize,
@@ -290,7 +291,7 @@ impl Drives {
         Kvdb::open_with(home, given, self.options(), clock, read_only)
     }
 
-    /// A directory for one more place.
+    /// Creates a directory for a further volume.
     pub(super) fn make_place(&self, class: MediaClass, name: u8) -> Result<Volume, StoreError> {
         let root = self.of(class).root();
         let directory = root.subdirectory(&format!("place-{name}"))?;

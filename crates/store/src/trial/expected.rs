@@ -1,4 +1,4 @@
-//! What a store is to hold, as far as a crash lets it.
+//! Contents that a store must have, as far as a crash allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,26 +6,26 @@ use entresol_base::clock::Picos;
 
 use super::{Change, NAMES, To};
 
-/// All that a store holds, by the number of the `Kvs` and the key.
+/// Contents of a store: values by the number of the `Kvs` and the key.
 pub type State = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 
-/// What must be found after a crash of what one writer wrote.
+/// Contents that one writer's keys may have after a crash.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
-    /// The states of which a crash may leave one at least: several, if something was refused of
-    /// which nobody knows whether it was written.
+    /// Oldest states that a crash may leave. There are several if a write was refused that may have
+    /// been written.
     floor: BTreeSet<State>,
-    /// What was written since then.
+    /// Writes since then.
     written: Vec<Written>,
     in_flight: Option<Vec<Change>>,
 }
 
-/// A write that has ended.
+/// Finished write.
 #[derive(Debug, Clone)]
 struct Written {
     at: Picos,
     changes: Vec<Change>,
-    /// Whether it was acknowledged; else it may have been written or not.
+    /// True if the write was acknowledged; otherwise it may have been written or not.
     is_sure: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for Expected {
     }
 }
 
-/// Makes changes to what a store is to hold.
+/// Applies changes to the expected contents.
 pub fn apply(state: &mut State, changes: &[Change]) {
     for Change { kvs, key, to } in changes {
         match to {
@@ -53,7 +53,7 @@ pub fn apply(state: &mut State, changes: &[Change]) {
     }
 }
 
-/// What becomes of states by a write.
+/// Applies a write to each of several states.
 fn applied(states: BTreeSet<State>, changes: &[Change], is_sure: bool) -> BTreeSet<State> {
     let mut next = if is_sure { BTreeSet::new() } else { states.clone() };
     for mut state in states {
@@ -64,22 +64,22 @@ fn applied(states: BTreeSet<State>, changes: &[Change], is_sure: bool) -> BTreeS
 }
 
 impl Expected {
-    /// Says that changes are being made.
+    /// Records the begin of a write.
     pub(super) fn begin(&mut self, changes: &[Change]) {
         self.in_flight = Some(changes.to_vec());
     }
 
-    /// Says that they were acknowledged.
+    /// Records that the write was acknowledged.
     pub(super) fn acknowledge(&mut self, at: Picos) {
         self.end(at, true);
     }
 
-    /// Says that they were refused, and may have been made all the same.
+    /// Records that the write was refused, and may have been written all the same.
     pub(super) fn doubt(&mut self, at: Picos) {
         self.end(at, false);
     }
 
-    /// Says that they were refused before anything was done.
+    /// Records that the write was refused before anything was written.
     pub(super) fn refuse(&mut self) {
         self.in_flight = None;
     }
@@ -89,25 +89,25 @@ impl Expected {
         self.written.extend(changes.map(|changes| Written { at, changes, is_sure }));
     }
 
-    /// How many were written that a crash may still undo.
+    /// Returns the number of writes that a crash may still undo.
     pub(super) fn count(&self) -> usize {
         self.written.len()
     }
 
-    /// Takes what was written first into what a crash leaves at least.
+    /// Makes the oldest writes part of every state that a crash may leave.
     pub(super) fn settle(&mut self, count: usize) {
         for Written { changes, is_sure, .. } in self.written.drain(..count) {
             self.floor = applied(std::mem::take(&mut self.floor), &changes, is_sure);
         }
     }
 
-    /// Says what was found, and is kept from now on.
+    /// Records contents that were found, and that must be kept from now on.
     pub(super) fn found(&mut self, found: State) {
         self.floor = BTreeSet::from([found]);
         self.written.clear();
     }
 
-    /// Whether a crash may leave a state; what is older than `old` must be there.
+    /// Checks that a crash may leave a state. Writes older than `old` must be in it.
     pub(super) fn check(&self, found: &State, old: Picos) -> Result<(), String> {
         let old = self.written.iter().take_while(|written| written.at.0 < old.0).count();
         let mut states = self.floor.clone();
@@ -129,7 +129,7 @@ impl Expected {
         ))
     }
 
-    /// All states that programs may see.
+    /// Returns all states that readers may see.
     fn seen(&self) -> BTreeSet<State> {
         let mut states = self.floor.clone();
         for Written { changes, is_sure, .. } in &self.written {
@@ -138,7 +138,7 @@ impl Expected {
         states
     }
 
-    /// Whether it is what was acknowledged, or that and what was in flight.
+    /// Checks that a state holds all acknowledged writes, with or without the one in flight.
     pub(super) fn check_all(&self, found: &State) -> Result<(), String> {
         let mut states = self.seen();
         if let Some(changes) = &self.in_flight {
@@ -150,19 +150,19 @@ impl Expected {
         }
     }
 
-    /// Whether a read may answer this value, or that there is none.
+    /// Returns true if a read may return this value, or none.
     pub(super) fn may_answer(&self, kvs: usize, key: &[u8], value: Option<&Vec<u8>>) -> bool {
         let key = (kvs, key.to_vec());
         self.seen().iter().any(|state| state.get(&key) == value)
     }
 }
 
-/// The same, of the last of several states.
+/// Names differences from the last of several states.
 fn difference_of(found: &State, states: &BTreeSet<State>) -> String {
     states.last().map(|state| difference(found, state)).unwrap_or_default()
 }
 
-/// Names some keys that are otherwise than they should be.
+/// Names some keys that differ from their expected values.
 #[must_use]
 pub fn difference(found: &State, expected: &State) -> String {
     let keys = found.keys().chain(expected.keys());

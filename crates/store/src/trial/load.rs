@@ -1,8 +1,8 @@
-//! A load at full rate on a simulated drive, to see how long operations wait, and for what.
+//! Load at full rate on a simulated drive, to measure how long operations wait, and for what.
 //!
-//! Virtual time passes by what the drive takes and by a set time of a processor for each
-//! operation; what the store's own threads compute takes none. So what is found is how long
-//! somebody waits for the drive, or for somebody who waits for it.
+//! Virtual time passes for the drive's work, and for a fixed processor time of each operation. The
+//! computations of the store's own threads take no time. The result is therefore how long
+//! operations wait for the drive, or for another thread that waits for it.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -21,36 +21,37 @@ use serde::Serialize;
 
 use crate::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StallStatistics, StoreError};
 
-/// How often the caller is asked whether to go on.
+/// Interval between calls of `go_on`.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// So many of the longest waits are told.
+/// Number of longest waits in the report.
 const LONGEST_MAX: usize = 8;
-/// Keys that a scan shows.
+/// Number of keys in a scan.
 const SCAN_LEN: usize = 100;
 
-/// What load, on what drive.
+/// Load, and the drive it runs on.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Decides keys and sizes.
+    /// Seed for keys and sizes.
     pub seed: u64,
-    /// The drive.
+    /// Model of the drive.
     pub model: ModelName,
-    /// How the store is opened.
+    /// Options of the store.
     pub options: KvdbOptions,
-    /// For so long, in virtual time.
+    /// Virtual time of the load.
     pub time: Duration,
     /// Threads that put.
     pub writers: u64,
-    /// Keys that they put over and over.
+    /// Number of keys that they put over and over.
     pub keys: u64,
-    /// Bytes of a value; one in four is a tenth of it, and lies beside its key.
+    /// Bytes of a value. One in four values has a tenth of that, and lies beside its key.
     pub value_bytes: usize,
-    /// What an operation takes of a processor.
+    /// Processor time of an operation.
     pub operation: Duration,
 }
 
 impl Load {
-    /// Two writers of 1000-byte values, 424,000 operations a second together.
+    /// Returns a load of two writers of 1000-byte values, with 424,000 operations a second
+    /// together.
     #[must_use]
     pub fn of(seed: u64, model: ModelName, time: Duration) -> Load {
         Load {
@@ -66,17 +67,17 @@ impl Load {
     }
 }
 
-/// What is done.
+/// Kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A key gets a value.
+    /// Put of a value.
     Put,
-    /// A value is read.
+    /// Read of a value.
     Get,
-    /// A hundred keys are shown.
+    /// Scan of a hundred keys.
     Scan,
-    /// All is made durable.
+    /// Sync.
     Sync,
 }
 
@@ -93,57 +94,57 @@ impl Kind {
     }
 }
 
-/// An operation that waited.
+/// Operation that waited.
 #[derive(Debug, Clone, Serialize)]
 pub struct Wait {
-    /// What it was.
+    /// Kind of the operation.
     pub kind: Kind,
-    /// When it began, in virtual milliseconds.
+    /// Begin of the operation, in virtual milliseconds.
     pub at_ms: f64,
-    /// How long it waited.
+    /// Time that it waited, in milliseconds.
     pub wait_ms: f64,
-    /// What somebody waited for meanwhile, by the store's counters.
+    /// Waits meanwhile, by the store's counters.
     pub causes: Vec<&'static str>,
 }
 
-/// How long operations of a kind waited.
+/// Waits of all operations of a kind.
 #[derive(Debug, Clone, Serialize)]
 pub struct Waits {
-    /// Which.
+    /// Kind of the operations.
     pub kind: Kind,
-    /// How many there were.
+    /// Number of operations.
     pub count: u64,
-    /// Half of them waited at most so long.
+    /// Median wait.
     pub p50_ms: f64,
-    /// All but one in a thousand.
+    /// Longest wait of all but one operation in a thousand.
     pub p999_ms: f64,
-    /// The longest.
+    /// Longest wait.
     pub longest_ms: f64,
 }
 
-/// What came of a load.
+/// Outcome of a load.
 #[derive(Debug, Clone, Serialize)]
 pub struct LoadOutcome {
-    /// The drive.
+    /// Model of the drive.
     pub model: String,
-    /// Virtual time.
+    /// Virtual time in seconds.
     pub time_s: f64,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
-    /// Compactions and flushes that there were, in bytes.
+    /// Bytes that flushes wrote.
     pub flush_bytes: u64,
-    /// As before.
+    /// Bytes that compactions wrote.
     pub compaction_bytes: u64,
-    /// By kind.
+    /// Waits by the kind of operation.
     pub kinds: Vec<Waits>,
-    /// The longest waits, the longest first.
+    /// Longest waits, in descending order.
     pub longest: Vec<Wait>,
-    /// What was waited for, by the store's counters.
+    /// Waits by their reasons, from the store's counters.
     pub stalls: StallStatistics,
 }
 
 impl LoadOutcome {
-    /// The longest wait of any operation.
+    /// Returns the longest wait of any operation.
     #[must_use]
     pub fn longest_ms(&self) -> f64 {
         self.longest.first().map_or(0.0, |wait| wait.wait_ms)
@@ -178,7 +179,7 @@ impl fmt::Display for LoadOutcome {
     }
 }
 
-/// What the threads of a load share.
+/// State that the threads of a load share.
 struct Shared {
     world: World,
     load: Load,
@@ -187,7 +188,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// What a thread has seen.
+/// Measurements of a thread.
 #[derive(Default)]
 struct Seen {
     times: [Histogram; Kind::ALL.len()],
@@ -199,16 +200,16 @@ type Done = Result<Seen, StoreError>;
 /// Puts a store under a load, in a world of its own.
 ///
 /// # Errors
-/// If the store fails, or the model is one of memory.
+/// Fails if the store fails, or if the model is one of memory.
 pub fn load(load: Load) -> Result<LoadOutcome, String> {
     load_while(load, |_| ControlFlow::Continue(()))
 }
 
-/// Puts a store under a load as [`load`] does, until `go_on`, which is told now and then how much
-/// virtual time has passed, breaks it off.
+/// Puts a store under a load as [`load`] does, until `go_on` ends it. Now and then `go_on` receives
+/// the virtual time that has passed.
 ///
 /// # Errors
-/// As [`load`].
+/// Fails as [`load`] does.
 pub fn load_while(
     load: Load,
     go_on: impl Fn(Duration) -> ControlFlow<()> + Send + 'static,
@@ -301,7 +302,7 @@ fn sync_on(shared: &Shared, _rng: Rng) -> Done {
 }
 
 impl Seen {
-    /// Does something, and notes how long it waited.
+    /// Runs an operation and records its wait.
     fn time(
         &mut self,
         shared: &Shared,
@@ -360,7 +361,7 @@ impl Seen {
     }
 }
 
-/// What there was more of after than before.
+/// Names the counters that have grown.
 fn causes(before: &StallStatistics, after: &StallStatistics) -> Vec<&'static str> {
     let StallStatistics { slope, wall, sync, image, segments_made_late, .. } = before;
     let grown = [

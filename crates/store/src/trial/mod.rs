@@ -1,18 +1,17 @@
-//! Histories with crashes: what suites run.
+//! Trials: histories with crashes, which the test suites run.
 //!
-//! A history is carried out on a simulated disk in a simulated world. At every moment at which
-//! something becomes durable, or could be seen to, the disk is opened as a crash might leave it,
-//! and what the store holds then must be what it held after some beginning of the history: one that
-//! has everything that was acknowledged before the last sync, or longer ago than the durability
-//! interval. If only the process dies, or the store lies on persistent memory, it must have
-//! everything that was acknowledged.
+//! A history runs on a simulated disk in a simulated world. Whenever something becomes durable, or
+//! could be seen to, the disk is opened as a crash might leave it. The store must then hold the
+//! state after some beginning of the history, which includes everything acknowledged before the
+//! last sync, or longer ago than the durability interval. If only the process dies, or the store
+//! lies on persistent memory, the state must include everything acknowledged.
 //!
-//! In some each class of media is a drive of its own, of which one is slow or fails for a while, or
-//! for ever, or is missing when the store is opened. What was refused then may have been written or
-//! not; once a store has said that it writes nothing any more, nothing is acknowledged, until it is
-//! opened again by another process, or after a power cut.
+//! In some histories each class of media is a drive of its own. One of the drives is slow, or fails
+//! for a while or for ever, or is missing when the store is opened. Writes refused by such a store
+//! may have been written or not. Once a store has reported that it refuses all writes, it
+//! acknowledges nothing until another process opens it, or until it is opened after a power cut.
 //!
-//! In some histories several threads write, each keys of its own, of which all this must hold.
+//! In some histories several threads write, each to keys of its own, and each under these rules.
 //!
 //! The store that a history leaves can also be damaged: [`Trial::run_damaged`].
 
@@ -47,64 +46,64 @@ pub mod load;
 #[cfg(test)]
 mod scenes;
 
-/// The `Kvs` of a history.
+/// `Kvs` of a history.
 pub const NAMES: [&str; 2] = ["one", "two"];
 const KEYS: u64 = 24;
-/// What keys of the first writer begin with; those of the next one with the next letter.
+/// First byte of the first writer's keys. The next writer's keys begin with the next letter.
 const FIRST_WRITER: u8 = b'k';
-/// Values beside their keys have at most so many bytes.
+/// Largest value that lies beside its key, in bytes.
 const INLINE_BYTES: u32 = 100;
-/// So few removed prefixes are said by one run: a flush may write several, and a merge has to take
-/// all.
+/// Range deletes that one run holds. There are so few that a flush may write several runs, which a
+/// compaction has to take together.
 const PREFIXES_PER_RUN: u32 = 6;
-/// The most prefixes that are removed together.
+/// Largest number of range deletes in one operation.
 const PREFIXES_TOGETHER: u64 = 20;
 
-/// Something that is done to a store.
+/// Operation of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Writes; several are a batch.
+    /// Write; several changes are a batch.
     Write(Vec<Change>),
-    /// Writes in a transaction, which is given up if it is not to be committed.
+    /// Transaction, which is committed if the flag is true, and aborted otherwise.
     Transact(Vec<Change>, bool),
-    /// Makes all durable.
+    /// Sync.
     Sync,
-    /// Flushes and compactions everything.
+    /// Flush and compaction of everything.
     Compact,
-    /// Lets time pass, in milliseconds.
+    /// Pause in milliseconds.
     Sleep(u64),
-    /// Closes the store and opens it again.
+    /// Close, followed by an opening.
     Reopen,
-    /// Changes where data lie.
+    /// Change of the volumes or policies.
     Arrange(Arrangement),
-    /// One of the drives, by its order, gets into trouble, or out of it.
+    /// Begin or end of trouble with a drive, given by its index.
     Trouble(u8, Trouble),
 }
 
-/// A change of one `Kvs`.
+/// Change of one `Kvs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Which `Kvs`.
+    /// Index of the `Kvs`.
     pub kvs: usize,
-    /// Which key, or the beginning of all keys that go.
+    /// Key, or prefix of a range delete.
     pub key: Vec<u8>,
-    /// What becomes of it.
+    /// New state of the key.
     pub to: To,
 }
 
-/// What becomes of a key.
+/// New state of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum To {
-    /// It gets a value.
+    /// Put of a value.
     Value(Vec<u8>),
-    /// It goes.
+    /// Delete.
     Gone,
-    /// It goes, with all that begin so.
+    /// Range delete of all keys with this prefix.
     RangeDelete,
 }
 
 impl Op {
-    /// Who does it: he to whom its keys belong.
+    /// Returns the writer of the operation, which owns its keys.
     fn writer(&self) -> u8 {
         let changes = match self {
             Op::Write(changes) | Op::Transact(changes, _) => changes.as_slice(),
@@ -148,41 +147,41 @@ impl fmt::Display for Op {
     }
 }
 
-/// How a history is tried.
+/// Parameters of a trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
-    /// Decides everything.
+    /// Seed that decides everything.
     pub seed: u64,
-    /// So many threads write.
+    /// Number of threads that write.
     pub writers: u8,
-    /// One recovery in so many is cut off by crashes itself; 0 is none.
+    /// One in so many recoveries is itself interrupted by crashes; 0 for none.
     pub nested_one_in: u32,
-    /// So many images are looked at, at each moment.
+    /// Upper bound of the crash images checked at each moment.
     pub images_max: u32,
-    /// Whether the store lies on persistent memory: then whatever was acknowledged must be there.
+    /// True if the store lies on persistent memory: every acknowledged write must then survive.
     pub pmem: bool,
-    /// Whether it has several volumes, of which the fastest are soon full.
+    /// True if the store has several volumes, the fastest of which soon fill.
     pub classes: bool,
-    /// Whether each of the volumes is on a drive of its own, of which some get into trouble;
-    /// without several volumes none do.
+    /// True if each volume is on a drive of its own, and some drives get into trouble. It has no
+    /// effect without several volumes.
     pub troubles: bool,
-    /// Whether prefixes are removed in numbers that one run cannot say.
+    /// True if there are more range deletes than one run can hold.
     pub many_prefixes: bool,
 }
 
-/// What was met in histories, and how often: what drives in trouble, and many prefixes, led to.
+/// Counts of events in histories that drives in trouble, and many range deletes, led to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Met(pub BTreeMap<&'static str, u64>);
 
 impl Met {
-    /// Adds what was met elsewhere.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Met) {
         for (what, times) in &other.0 {
             *self.0.entry(what).or_default() += times;
         }
     }
 
-    /// How often something was met.
+    /// Returns the count of an event.
     #[must_use]
     pub fn times(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or_default()
@@ -196,46 +195,48 @@ impl fmt::Display for Met {
 }
 
 impl Trial {
-    /// The history of this seed, as it is usually tried.
+    /// Returns the usual trial of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Trial {
         let writers = if (seed / 3).is_multiple_of(2) { 1 } else { 3 };
         let pmem = seed % 4 == 3;
         let classes = seed % 5 < 2;
         let troubles = classes && (seed / 5).is_multiple_of(2);
-        // Trouble is drawn anew in each history: rather more of them than more images of each.
+        // Trouble is drawn anew in each history, so more histories find more than more images of
+        // each.
         let images_max = if troubles { 3 } else { 8 };
         let (nested_one_in, many_prefixes) = (16, seed % 7 < 2);
         Trial { seed, writers, nested_one_in, images_max, pmem, classes, troubles, many_prefixes }
     }
 
-    /// A history.
+    /// Draws a history of so many operations.
     #[must_use]
     pub fn history(&self, len: usize) -> Vec<Op> {
         let mut rng = Rng::named(self.seed, "history");
         (0..len).map(|number| self.op(&mut rng, number as u8)).collect()
     }
 
-    /// Carries out a history, with crashes all the way.
+    /// Runs a history, with crashes all along.
     ///
     /// # Errors
-    /// If it cannot be carried out; what a crash must not leave is in the report.
+    /// Fails if the history cannot be carried out. A state that no crash may leave is in the
+    /// report.
     pub fn run(&self, ops: &[Op]) -> Result<Report, String> {
         self.run_until(ops, &Stop::new())
     }
 
-    /// Carries out a history as [`run`](Trial::run) does, and breaks it off once an end is due.
+    /// Runs a history as [`run`](Trial::run) does, and ends early once `stop` is due.
     ///
     /// # Errors
-    /// As [`run`](Trial::run).
+    /// Fails as [`run`](Trial::run) does.
     pub fn run_until(&self, ops: &[Op], stop: &Stop) -> Result<Report, String> {
         self.counted_until(ops, stop).map(|(report, _)| report)
     }
 
-    /// The same, and answers what was met.
+    /// Runs a history as [`run`](Trial::run) does. Also returns the counts of rare events.
     ///
     /// # Errors
-    /// As [`run`](Trial::run).
+    /// Fails as [`run`](Trial::run) does.
     pub fn run_and_count(&self, ops: &[Op]) -> Result<(Report, Met), String> {
         self.counted_until(ops, &Stop::new())
     }
@@ -316,12 +317,12 @@ fn change(rng: &mut Rng, writer: u8, number: u8) -> Change {
     }
 }
 
-/// Mostly a prefix goes: a key by itself, or, as often, what no key begins with.
+/// Draws mostly a range delete: of a single key, or, as often, of a prefix without keys.
 fn prefix_or_change(rng: &mut Rng, writer: u8, number: u8) -> Change {
     if rng.one_in(6) {
         return change(rng, writer, number);
     }
-    // Mostly of one of them: one run has to say them all.
+    // Most range deletes are of the same `Kvs`, since they have to fill its runs.
     let kvs = usize::from(rng.one_in(4));
     let mut key = draw_key(rng, writer);
     if rng.one_in(2) {
@@ -330,17 +331,17 @@ fn prefix_or_change(rng: &mut Rng, writer: u8, number: u8) -> Change {
     Change { kvs, key, to: To::RangeDelete }
 }
 
-/// A key of a writer.
+/// Returns a key of a writer.
 fn key(writer: u8, number: u64) -> Vec<u8> {
     let mut key = format!("key{number:02}").into_bytes();
     key[0] = writer;
     key
 }
 
-/// How a store is opened that lies on a disk.
+/// Returns the options for a store on a disk.
 fn options_on(disk: &Disk) -> KvdbOptions {
     let pmem = disk.is_persistent_memory().then_some(PmemMode { assume_dax: false });
-    // Images are made as often as a disk would be synced.
+    // Memtable images are written as often as a disk would be synced.
     let durability_interval = match pmem {
         Some(_) => Duration::from_millis(2),
         None => options().durability_interval,
@@ -348,7 +349,7 @@ fn options_on(disk: &Disk) -> KvdbOptions {
     KvdbOptions { pmem, durability_interval, ..options() }
 }
 
-/// The same where a history is carried out.
+/// Adapts options to histories.
 fn of_history(options: KvdbOptions) -> KvdbOptions {
     KvdbOptions { prefixes_per_run_max: PREFIXES_PER_RUN, ..options }
 }
@@ -362,10 +363,10 @@ fn options() -> KvdbOptions {
     }
 }
 
-/// Makes changes to a store; several at once are a batch.
+/// Makes changes to a store; several changes are a batch.
 ///
 /// # Errors
-/// If the store refuses them.
+/// Fails if the store refuses them.
 pub fn write(store: &Kvdb, changes: &[Change]) -> Result<(), StoreError> {
     let kvs = NAMES.map(|name| store.kvs(name));
     let [one, two] = kvs;

@@ -1,7 +1,7 @@
-//! Background work as a tenant: what flushing, merging and tiering read and write is charged to an
-//! account for each class of media, as any tenant's use of a medium is, and waits for the share of
-//! the medium that the account has. It does not wait while that would hold up writers, or let space
-//! grow beyond its bound.
+//! Charging of background work. An account for each class of media is charged for the reads and
+//! writes of flushes, compactions and tiering, as for any tenant's use of a medium. The work waits
+//! for the account's share of the medium, unless that would hold up writers or let space grow
+//! beyond its bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,32 +14,32 @@ use entresol_media::{Access, Account, AccountHandle, Admission};
 use crate::version::core::Core;
 use crate::{Kvdb, MediaClass};
 
-/// What is charged at once: the run's writer moves no smaller pieces.
+/// Bytes charged at once. The writer of runs moves no smaller pieces.
 const PIECE_BYTES: u64 = 1 << 20;
-/// It is asked at least so often whether the work has become urgent, or is to end.
+/// Longest sleep before the work checks again whether it is urgent or must end.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
 const CLASSES: usize = MediaClass::ALL.len();
 
-/// The accounts, if there are any.
+/// Accounts for background work, if there are any.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     handles: [Mutex<Option<AccountHandle>>; CLASSES],
-    /// Callers who wait until all is flushed.
+    /// Number of callers that wait for a full flush.
     awaiting: AtomicUsize,
 }
 
-/// Somebody waits until all is flushed, as long as this lives.
+/// Guard that counts a caller as waiting for a full flush.
 pub(crate) struct Awaited<'a>(&'a Background);
 
 impl Background {
-    /// Says that somebody waits until all is flushed.
+    /// Registers a caller that waits for a full flush.
     pub(crate) fn await_flush(&self) -> Awaited<'_> {
         self.awaiting.fetch_add(1, Relaxed);
         Awaited(self)
     }
 
-    /// Whether somebody does.
+    /// Returns true if a caller waits for a full flush.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaiting.load(Relaxed) > 0
     }
@@ -52,12 +52,13 @@ impl Drop for Awaited<'_> {
 }
 
 impl Kvdb {
-    /// Charges what flushing, merging and tiering read and write on a class of media from now on to
-    /// an account, or to none; without volumes of its own a store's directory is of the class
-    /// capacity, or of pmem. They wait for the account's share of the medium's time as other
-    /// tenants do, but not where that would make writers wait, let the dead grow beyond
-    /// `space_amplification_max`, or hold up a caller who waits until all is flushed. An account
-    /// that is stopped stops them no further.
+    /// Charges flushes, compactions and tiering on a class of media to an account from now on, or
+    /// to none. A store without further volumes lies on the class capacity, or pmem if opened so.
+    ///
+    /// The work waits for the account's share of the medium's time, as other tenants do. It does
+    /// not wait if that would make writers wait, let bytes dead exceed `space_amplification_max`,
+    /// or hold up a caller that waits for a full flush. A stopped account does not stop the work in
+    /// these cases either.
     ///
     /// ```
     /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -84,7 +85,7 @@ impl Kvdb {
     }
 }
 
-/// Bytes that a flush, a merge or a move has read and written, by the class of what they lie on.
+/// Bytes that a piece of background work has read and written, for each class of media.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     read: [u64; CLASSES],
@@ -100,17 +101,17 @@ impl Traffic {
         self.written[class as usize] += bytes;
     }
 
-    /// All that was read.
+    /// Returns the bytes read from all classes.
     pub(crate) fn all_read(&self) -> u64 {
         self.read.iter().sum()
     }
 }
 
-/// What one flush, merge or move pays for what it reads and writes.
+/// Bill of one flush, compaction or file move for its reads and writes.
 pub(crate) struct Bill<'a> {
     core: &'a Core,
     is_urgent: fn(&Core) -> bool,
-    /// What was paid for.
+    /// Traffic that is paid.
     paid: Traffic,
 }
 
@@ -119,12 +120,12 @@ impl<'a> Bill<'a> {
         Bill { core, is_urgent, paid: Traffic::default() }
     }
 
-    /// That is what there was in all so far; pays once it is much.
+    /// Takes the total traffic so far, and pays for what has accumulated once that is a piece.
     pub(crate) fn moved(&mut self, all: &Traffic) {
         self.pay_up_to(all, PIECE_BYTES);
     }
 
-    /// Pays what is left: that is what there was in all.
+    /// Takes the final traffic and pays the rest.
     pub(crate) fn settle(mut self, all: &Traffic) {
         self.pay_up_to(all, 1);
     }

@@ -1,9 +1,9 @@
-//! Files that move whole from one place of a store to another.
+//! File moves: whole files that move from one volume of a store to another.
 //!
-//! A flushed file is never changed, so a copy is as good as the file itself, and nothing that leads
-//! to it has to be written anew. It is copied under another name; once its bytes are durable it
-//! gets its own, and once that is durable the old one is removed. So after a crash there is the old
-//! file, the new one, or both, and of two the next opening removes one.
+//! A flushed file never changes, so a copy is as good as the file, and nothing that refers to it
+//! must be rewritten. The file is copied under another name. Once its bytes are durable, the copy
+//! gets the file's name; once that name is durable, the old file is removed. A crash therefore
+//! leaves the old file, the new one, or both, and the next opening removes one of two.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,19 +22,19 @@ use crate::volumes::{Cause, Held, What};
 use crate::wal::segment;
 use crate::wal::segment::Segment;
 
-/// What the name of a file begins with that is on its way.
+/// Prefix of the name of a copy in progress.
 const ON_ITS_WAY: &str = "moving-";
 
-/// A flushed file.
+/// Flushed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whole {
-    /// Values.
+    /// Segment with values.
     Segment(SegmentNumber),
-    /// Keys of a `Kvs`.
+    /// Run with keys of a `Kvs`.
     Run(KvsId, RunNumber),
 }
 
-/// A file that is to move, and why.
+/// Planned move of a file, with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileMove {
     pub(crate) file: Whole,
@@ -42,18 +42,18 @@ pub(crate) struct FileMove {
     pub(crate) cause: Cause,
 }
 
-/// The name of a file while it is on its way.
+/// Returns the name of a file's copy in progress.
 pub(crate) fn on_its_way(name: &str) -> String {
     format!("{ON_ITS_WAY}{name}")
 }
 
-/// Whether a name is that of a file on its way.
+/// Returns true if a name is that of a copy in progress.
 pub(crate) fn is_on_its_way(name: &str) -> bool {
     name.starts_with(ON_ITS_WAY)
 }
 
 impl Whole {
-    /// The file's name.
+    /// Returns the name of the file.
     pub(crate) fn name(self) -> String {
         match self {
             Whole::Segment(number) => segment::file_name(number),
@@ -72,14 +72,14 @@ impl Whole {
     }
 }
 
-/// A flushed file that is open.
+/// Flushed file that is open.
 enum Found {
     Segment(Arc<Segment>),
     Run(KvsId, ViewRun),
 }
 
 impl Found {
-    /// The same file in another place.
+    /// Opens the file's copy on another volume.
     fn open_in(&self, core: &Core, place: &Held) -> Result<Found, StoreError> {
         let directory = &place.directory;
         Ok(match self {
@@ -102,8 +102,8 @@ impl Found {
 }
 
 impl FileMove {
-    /// Where the file goes, if there is room for so many bytes and it is not there already. What
-    /// cannot stay goes wherever there is room.
+    /// Returns the volume that the file moves to, if that has room for so many bytes and is of
+    /// another class. A file on a retiring volume goes wherever there is room.
     pub(crate) fn target(&self, core: &Core, bytes: u64) -> Option<Arc<Held>> {
         let what = match self.file {
             Whole::Segment(_) => What::Values,
@@ -118,11 +118,11 @@ impl FileMove {
     }
 }
 
-/// Moves files, as long as `go_on` wants to, which is told the bytes of each piece. Answers whether
-/// it came to its end. The caller holds the lock of those who merge.
+/// Moves files as long as `go_on`, which receives the bytes of each piece, returns true. Returns
+/// false if the moves ended early. The caller holds the lock of compactions.
 ///
 /// # Errors
-/// If a disk fails or has no room. What has not moved is where it was.
+/// Fails if a disk fails or has no room. Files that have not moved stay where they were.
 pub(crate) fn move_all_files(
     core: &Core,
     file_moves: &[FileMove],
@@ -145,7 +145,7 @@ fn move_one_file(
     let name = file_move.file.name();
     let view = core.current.get();
     let (Some(found), Some(from)) = (file_move.file.find(&view), core.volumes.find(&name)) else {
-        // It was dropped meanwhile.
+        // The file was dropped meanwhile.
         return Ok(true);
     };
     let bytes = found.source().bytes();
@@ -161,7 +161,7 @@ fn move_one_file(
     };
     let copied = copy(found.source(), &*to.directory, &unfinished, &mut go_on);
     if !matches!(copied, Ok(true)) {
-        // What cannot be removed now is at the next opening.
+        // A copy that cannot be removed now is removed at the next opening.
         let _ = to.directory.remove(&unfinished);
         return copied;
     }
@@ -184,7 +184,7 @@ fn move_one_file(
     Ok(true)
 }
 
-/// Lets readers find a file that was copied; says whether it was wanted still.
+/// Shows the copy to readers. Returns false if the file was dropped meanwhile.
 fn install(core: &Core, file: Whole, moved: Found, to: &Arc<Held>, bytes: u64) -> bool {
     let _manifest = core.manifest.lock();
     if file.find(&core.current.get()).is_none() {

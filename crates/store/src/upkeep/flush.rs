@@ -1,5 +1,5 @@
-//! Flushing: what was written last becomes sorted runs, which hold small values and lead to the
-//! large ones where they lie.
+//! Flush: writes a closed generation as sorted runs, which hold small values and refer to large
+//! ones where they lie.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::wal::record::OVERHEAD;
 use crate::wal::segment;
 use crate::wal::segment::Segment;
 
-/// So many records ahead are fetched.
+/// Number of records to prefetch ahead of the one being written.
 const RECORDS_AHEAD: usize = 8;
 
 /// Flushes the oldest closed generation, whose last write is `last`.
 ///
 /// # Errors
-/// If a disk fails, has no room, or what is read is damaged. Nothing has changed then.
+/// Fails if a disk fails or has no room, or if data is damaged. Nothing has changed then.
 pub(crate) fn flush(
     core: &Core,
     generation: &Arc<Generation>,
@@ -44,7 +44,7 @@ pub(crate) fn flush(
         core.failure.check()?;
         thread::yield_now();
     }
-    // What the manifest says to be flushed must not depend on what a crash would undo.
+    // A crash must not undo writes that the manifest calls flushed.
     let durable = match mutation_site!("a flush syncs the log first") {
         true => last,
         false => core.log_behind()?.sync()?,
@@ -65,7 +65,7 @@ pub(crate) fn flush(
         Ok(())
     });
     if let Err(error) = done {
-        // It is tried again: what was written meanwhile must not take the room.
+        // The flush is tried again, and these files must not take the room then.
         let runs = made.runs.values().flatten().map(|run| run::file_name(run.number()));
         core.remove(&runs.collect::<Vec<_>>())?;
         return Err(error);
@@ -78,26 +78,26 @@ pub(crate) fn flush(
     install(core, generation, Written { runs, moved }, last, durable)
 }
 
-/// The runs of each `Kvs`, the newest first: one, and others if it cannot say all prefixes that are
-/// gone.
+/// Runs of each `Kvs`, the newest first. A second run is needed only if the range deletes do not
+/// fit into one.
 type Runs = BTreeMap<KvsId, Vec<ViewRun>>;
 
-/// What was written so far.
+/// Files that the flush has written so far.
 #[derive(Default)]
 struct Made<'a> {
     runs: Runs,
     values: Vec<ValueWriter<'a>>,
 }
 
-/// What was written of a generation: runs of each `Kvs`, and values that may not stay where the
-/// log has put them.
+/// Result of a flush: runs of each `Kvs`, and segments of values that the policy moves away from
+/// where the log put them.
 struct Written {
     runs: Runs,
     moved: Vec<Arc<Segment>>,
 }
 
-/// Writes the runs of a `Kvs`, and the values that may not stay where they are; none if there is no
-/// such `Kvs` any more.
+/// Writes the runs of a `Kvs`, and the values that the policy moves. Returns `None` if the `Kvs`
+/// was dropped.
 fn flush_kvs<'a>(
     core: &'a Core,
     generation: &Generation,
@@ -132,12 +132,14 @@ fn flush_kvs<'a>(
     let (mut key, mut before) = (Vec::new(), Vec::new());
     let words = generation.in_order(kvs, last)?;
     for (number, &word) in words.iter().enumerate() {
-        // In the order of keys they lie anywhere: what comes is fetched while others are written.
+        // In the order of keys, records lie scattered. The next ones are fetched while this one is
+        // written.
         if let Some(&soon) = words.get(number + RECORDS_AHEAD) {
             generation.prefetch(soon);
         }
         let found = generation.record(word, &mut key)?;
-        // The newest comes first, and is all that is kept. No key is empty.
+        // The newest version comes first, and only that one is kept. No key is empty, so the first
+        // key differs from `before`.
         if key == before {
             continue;
         }
@@ -164,7 +166,7 @@ fn flush_kvs<'a>(
     Ok(Some(values.writer))
 }
 
-/// Ends a run, and adds it to those that were made; answers its bytes.
+/// Finishes a run and adds it to `made`. Returns its bytes.
 fn end_run(
     core: &Core,
     place: &Arc<Held>,
@@ -179,25 +181,26 @@ fn end_run(
     Ok(bytes)
 }
 
-/// Whether flushing may wait for nobody: writers soon have to wait for it, or somebody does.
+/// Returns true if the flush must not wait for its share of the medium: writers are about to wait
+/// for it, or a caller already does.
 fn is_urgent(core: &Core) -> bool {
     let waiting = core.work.waiting() * 2;
     waiting > core.options.generations_waiting_max as usize || core.background.is_awaited()
 }
 
-/// Where values go.
+/// Destinations of the values of a `Kvs`.
 struct Values<'a, 'g> {
     generation: &'g Generation,
     inline_bytes: usize,
     view: Arc<View>,
-    /// Segments of which the values do not stay where they are.
+    /// Segments whose values move.
     moves: Moves,
     writer: ValueWriter<'a>,
     bytes: Vec<u8>,
 }
 
 impl Values<'_, '_> {
-    /// Adds what was found of a key to a run.
+    /// Adds the newest version of a key to a run.
     fn push(&mut self, run: &mut RunWriter, key: &[u8], found: Found) -> Result<(), StoreError> {
         let Found { sequence, expiry, value } = found;
         let is_endless = mutation_site!("a flush keeps when a value ends");
@@ -225,7 +228,7 @@ impl Values<'_, '_> {
     }
 }
 
-/// Puts the runs in the generation's place: first in the manifest, then for readers.
+/// Replaces the generation by the runs: first in the manifest, then for readers.
 fn install(
     core: &Core,
     generation: &Arc<Generation>,
@@ -251,7 +254,7 @@ fn install(
     for (&kvs, runs) in &runs {
         match next.kvs_mut(kvs) {
             Some(state) => drop(state.runs.splice(..0, runs.iter().map(ViewRun::state))),
-            // It was dropped meanwhile.
+            // The `Kvs` was dropped meanwhile.
             None => strays.extend(runs.iter().map(|run| run::file_name(run.number()))),
         }
     }
@@ -290,7 +293,7 @@ fn install(
     core.remove(&strays)
 }
 
-/// Lets the log begin behind a generation that is flushed, whose last write is `last`.
+/// Moves the start of the log behind a flushed generation, whose last write is `last`.
 fn go_on_behind(log: &mut LogState, (last, durable): (Sequence, Sequence), first_segment: u64) {
     log.flushed = last.0;
     if mutation_site!("no write counts as flushed that is not") {
@@ -299,14 +302,14 @@ fn go_on_behind(log: &mut LogState, (last, durable): (Sequence, Sequence), first
     if mutation_site!("every write of a flushed memtable counts as flushed") {
         log.flushed -= 1;
     }
-    // Somebody else may have synced more meanwhile, and said so.
+    // Another sync may have made more durable meanwhile, and recorded it.
     log.durable = log.durable.max(durable.0);
     if !mutation_site!("the log begins behind the memtable that was flushed") {
         log.first_segment = first_segment;
     }
 }
 
-/// The first segment of the generation that follows.
+/// Returns the first segment of the generation that follows.
 fn first_segment_behind(view: &View, generation: &Arc<Generation>) -> u64 {
     let mut newer = &view.young;
     for (closed, _) in &view.closed {

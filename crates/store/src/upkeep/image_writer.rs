@@ -1,6 +1,6 @@
-//! Images of what was written last (see [`young::image`](crate::memtable::image)), kept behind the
-//! writers' backs. Where that fails, opening the store takes longer, and that is all: it is
-//! counted, told in the statistics, and tried again after a while.
+//! Writer of memtable images (see [`memtable::image`](crate::memtable::image)), which runs in the
+//! background. If it fails, opening the store takes longer, and nothing worse happens. Failures are
+//! counted, shown in the statistics, and followed by another attempt after a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,35 +19,36 @@ use crate::volumes::Held;
 use crate::wal::Log;
 use crate::wal::segment;
 
-/// After a failure it is tried again after so long, and after twice as long each time that fails.
+/// Pause after a failure. It doubles with each further failure.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// But not after longer than this.
+/// Upper bound of the pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// An image may be behind by so many writes, which are read in some milliseconds.
+/// Number of writes that an image may lack without delaying writers. Recovery reads so many in a
+/// few milliseconds.
 const LAG_FREE: u64 = 24_576;
-/// For each so many more a writer waits longer, so that the thread that keeps the image, which is
-/// one among all that write, gets its time.
+/// Number of further writes that raise a writer's delay by `DELAY_NS`. The delay gives the only
+/// thread that writes images its share of time beside many writers.
 const LAG_STEP: u64 = 8192;
 const DELAY_NS: u64 = 4000;
 
-/// How well what was written last can be found without reading it.
+/// State of the memtable images: the writes that recovery finds without reading them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MemtableImageStatistics {
-    /// Writes that are neither flushed nor in an image: whoever opened the store now would read
+    /// Writes that are neither flushed nor in an image. An opening of the store now would read
     /// them.
     pub writes_missing: u64,
-    /// How often an image could not be begun, or gone on with.
+    /// Failed attempts to begin or continue an image.
     pub failures: u64,
-    /// Why the last time, unless it has succeeded since.
+    /// Reason of the last failure, unless an attempt has succeeded since.
     pub failure: Option<String>,
 }
 
-/// How the keeping of images goes. One thread keeps them.
+/// State of the one thread that writes images.
 #[derive(Debug, Default)]
 pub(crate) struct ImageWriter {
     keeping: Mutex<Keeping>,
-    /// Whether they are left alone for a while, so that nobody is to wait for them.
+    /// True during a pause after a failure: writers need not wait for images then.
     is_paused: AtomicBool,
 }
 
@@ -55,9 +56,9 @@ pub(crate) struct ImageWriter {
 struct Keeping {
     failures: u64,
     failure: Option<String>,
-    /// How long it is left alone after the last failure; zero if there was none.
+    /// Pause after the last failure; zero if there was none.
     pause: Duration,
-    /// Until then it is.
+    /// Time at which the pause ends.
     until: Nanos,
 }
 
@@ -66,7 +67,7 @@ impl ImageWriter {
         self.keeping.lock().until <= now
     }
 
-    /// Says how an attempt has ended.
+    /// Records the outcome of an attempt.
     fn tried(&self, done: &Result<(), StoreError>, now: Nanos) {
         let keeping = &mut *self.keeping.lock();
         self.is_paused.store(done.is_err(), Relaxed);
@@ -86,7 +87,7 @@ impl ImageWriter {
 }
 
 impl Core {
-    /// Makes images of generations on persistent memory, as far as what they have counts.
+    /// Brings the images on persistent memory up to the durable writes, unless a pause is on.
     pub(crate) fn keep_images(&self) {
         let now = self.clock.now();
         if self.options.pmem.is_some() && self.images.is_due(now) {
@@ -94,8 +95,8 @@ impl Core {
         }
     }
 
-    /// Enters all that counts into the images that there are, so that whoever opens the store next
-    /// has nothing to read. None is begun: what has none is soon read.
+    /// Enters all durable writes into the existing images, so the next opening has nothing to read.
+    /// A generation without an image gets none now: it is soon read.
     pub(crate) fn complete_images(&self) {
         if self.options.pmem.is_none() {
             return;
@@ -106,7 +107,8 @@ impl Core {
         self.images.tried(&done, self.clock.now());
     }
 
-    /// What images may have: a generation may go on in a segment that is no persistent memory.
+    /// Returns the last write that images may contain. Published writes are not enough, because a
+    /// generation may continue in a segment that is not on persistent memory.
     fn durable(&self) -> Sequence {
         self.log.as_ref().map_or(Sequence(0), Log::durable)
     }
@@ -125,12 +127,12 @@ impl Core {
         kept.and(begun)
     }
 
-    /// Whether an image is so far behind what was written that it is gone on with at once.
+    /// Returns true if the image lags so far that the thread continues at once.
     pub(crate) fn is_image_behind(&self) -> bool {
         self.image_lag() > LAG_FREE / 2 && self.failure.check().is_ok()
     }
 
-    /// How long a writer waits for each write, since the image is behind.
+    /// Returns the delay of a writer for each write, because the image lags.
     pub(crate) fn image_delay(&self) -> Duration {
         let too_many = self.image_lag().saturating_sub(LAG_FREE);
         Duration::from_nanos(too_many * DELAY_NS / LAG_STEP)
@@ -151,7 +153,8 @@ impl Core {
         let store = self.manifest.lock().store;
         let made = generation.make_image(&place.directory, (store, first), pmem)?;
         self.volumes.made(image::file_name(first), &place, 0);
-        // Whoever flushes the generation removes its image, if it has one by then.
+        // The flush of the generation removes its image if it finds one. After that flush, this
+        // thread does.
         let manifest = self.manifest.lock();
         if first.0 >= manifest.log.first_segment {
             generation.set_image(made);
@@ -161,7 +164,7 @@ impl Core {
         self.remove(&[image::file_name(first)])
     }
 
-    /// Refuses to take the room that is kept for what makes room.
+    /// Refuses to take the room that is reserved for work that frees room.
     fn check_room_for_an_image(&self, place: &Held) -> Result<(), StoreError> {
         let needed = self.options.reserve_bytes + self.options.generation_bytes / 4;
         let free = place.room().unwrap_or(u64::MAX);
@@ -172,7 +175,7 @@ impl Core {
         Err(StoreError::NoRoom { what: format!("an image wants {needed}, and {free} are left") })
     }
 
-    /// What is known of images, if the store is opened on persistent memory.
+    /// Returns the state of the images if the store is opened on persistent memory.
     pub(crate) fn image_statistics(&self) -> Option<MemtableImageStatistics> {
         self.options.pmem?;
         let (view, published) = (self.current.get(), self.published());
@@ -185,7 +188,7 @@ impl Core {
     }
 }
 
-/// Does something with each generation; one that fails keeps no other from it.
+/// Calls `what` for every generation, even after one of them fails.
 fn each_of(
     view: &View,
     what: &dyn Fn(&Generation) -> Result<(), StoreError>,

@@ -1,4 +1,5 @@
-//! What is done behind the writers' backs, and how they and it wait for each other.
+//! Scheduler of background work: signals through which writers and background threads wait for each
+//! other.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,41 +7,41 @@ use std::time::Duration;
 use entresol_base::sync::{Condvar, Mutex};
 use entresol_base::thread;
 
-/// Who waits for what.
+/// Shared state of writers and background threads.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     state: Mutex<State>,
     changed: Condvar,
     ended: Condvar,
-    /// Generations that wait to be flushed.
+    /// Closed generations that wait to be flushed.
     waiting: AtomicUsize,
-    /// What writers owe, in nanoseconds.
+    /// Delay that writers still owe, in nanoseconds.
     debt: AtomicU64,
 }
 
-/// The longest that a thread sleeps without being told anything.
+/// Longest sleep of a thread without a signal.
 pub(crate) const IDLE: Duration = Duration::from_secs(3600);
-/// A writer sleeps when so much is owed: shorter sleeps are longer than they are asked to be.
+/// Delay at which a writer sleeps. Shorter sleeps last longer than asked for.
 const DEBT_NS_MAX: u64 = 1_000_000;
 
 #[derive(Debug, Default)]
 struct State {
     is_over: bool,
-    /// Grows whenever there may be something to do, or something was done.
+    /// Counter that grows when there may be work, or when work was done.
     events: u64,
-    /// How often it was tried to flush something, and why the last one found no room, if so.
+    /// Number of attempts to flush, and the reason if the last one found no room.
     tried: u64,
     no_room: Option<String>,
 }
 
 impl Scheduler {
-    /// Says that there may be something to do, or that something was done.
+    /// Announces that there may be work, or that work was done.
     pub(crate) fn tell(&self) {
         self.state.lock().events += 1;
         self.changed.notify_all();
     }
 
-    /// Says how an attempt to flush something ended.
+    /// Records the outcome of an attempt to flush.
     pub(crate) fn tried(&self, no_room: Option<String>) {
         let mut state = self.state.lock();
         state.tried += 1;
@@ -50,31 +51,30 @@ impl Scheduler {
         self.changed.notify_all();
     }
 
-    /// How often it was tried, and why there was no room the last time.
+    /// Returns the number of attempts to flush, and the reason if the last one found no room.
     pub(crate) fn attempts(&self) -> (u64, Option<String>) {
         let state = self.state.lock();
         (state.tried, state.no_room.clone())
     }
 
-    /// Says that the store is being closed.
+    /// Announces that the store is being closed.
     pub(crate) fn end(&self) {
         self.state.lock().is_over = true;
         self.changed.notify_all();
         self.ended.notify_all();
     }
 
-    /// Whether the store is being closed.
+    /// Returns true if the store is being closed.
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().is_over
     }
 
-    /// What has happened so far, for [`Work::wait`].
+    /// Returns the count of events, for [`Scheduler::wait`].
     pub(crate) fn events(&self) -> u64 {
         self.state.lock().events
     }
 
-    /// Waits until something has happened since `seen`, the store is being closed, or the time is
-    /// over.
+    /// Waits until an event after `seen`, the closing of the store, or the end of the time.
     pub(crate) fn wait(&self, seen: u64, time: Duration) {
         let mut state = self.state.lock();
         if !state.is_over && state.events == seen {
@@ -82,14 +82,15 @@ impl Scheduler {
         }
     }
 
-    /// Waits until the store is being closed, or the time is over; says whether it is.
+    /// Waits until an event, the closing of the store, or the end of the time. Returns true if the
+    /// store is being closed.
     pub(crate) fn pause(&self, time: Duration) -> bool {
         self.wait(self.events(), time);
         self.is_over()
     }
 
-    /// Waits until the store is being closed, or the time is over, whatever else happens; says
-    /// whether it is being closed.
+    /// Waits until the closing of the store or the end of the time, regardless of other events.
+    /// Returns true if the store is being closed.
     pub(crate) fn rest(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.is_over {
@@ -98,31 +99,31 @@ impl Scheduler {
         state.is_over
     }
 
-    /// How many generations wait to be flushed.
+    /// Returns the number of closed generations that wait to be flushed.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// Says how many do.
+    /// Sets that number.
     pub(crate) fn set_waiting(&self, waiting: usize) {
         self.waiting.store(waiting, Relaxed);
     }
 
-    /// Lets a writer wait for so long, now or together with a later one; answers for how long he
-    /// did, if at all.
+    /// Delays a writer, now or together with a later one. Returns the time that the writer slept,
+    /// if it did.
     pub(crate) fn pay(&self, time: Duration) -> Option<Duration> {
         let owed = self.owe(time)?;
         thread::sleep(owed);
         Some(owed)
     }
 
-    /// Adds to what is owed; answers what is to be paid now, which only this writer is told.
+    /// Adds to the delay owed. Returns the sum to pay now, to this writer alone.
     fn owe(&self, time: Duration) -> Option<Duration> {
         let time = time.as_nanos() as u64;
         if self.debt.fetch_add(time, Relaxed) + time < DEBT_NS_MAX {
             return None;
         }
-        // Another one may have taken it meanwhile.
+        // Another writer may have taken it meanwhile.
         let owed = self.debt.swap(0, Relaxed);
         (owed > 0).then(|| Duration::from_nanos(owed))
     }

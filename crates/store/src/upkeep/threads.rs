@@ -1,4 +1,4 @@
-//! What is done behind the writers' backs: syncing, flushing, merging.
+//! Background threads: syncs of the log, spare segments, flushes and compactions.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use crate::upkeep::flush::flush;
 use crate::upkeep::scheduler::IDLE;
 use crate::version::core::Core;
 
-/// How long a thread that could not make room waits before it tries again.
+/// Pause of a thread that found no room before its next attempt.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
-/// An image is behind what was written by this time, and what entering it takes.
+/// Interval between updates of a memtable image. An image lags by this time and the time of an
+/// update.
 const IMAGE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Syncs at least as often as the options say, and keeps images.
+/// Syncs the log at least as often as the options say, and keeps memtable images up to date.
 pub(crate) fn keep_durable(core: &Core) {
     let Ok(log) = core.log_behind() else { return };
     let interval = match core.options.pmem {
@@ -25,7 +26,7 @@ pub(crate) fn keep_durable(core: &Core) {
         false => core.work.rest(interval),
     };
     while !rest() {
-        // Its failure is told to those who write. A sync takes its time, in which they go on.
+        // Writers report a failure of the sync. A sync takes a while, and they go on meanwhile.
         let _ = log.sync();
         core.keep_images();
     }
@@ -33,12 +34,12 @@ pub(crate) fn keep_durable(core: &Core) {
     core.complete_images();
 }
 
-/// Makes segments ahead, as soon as one was taken: a sync, or a generation that is flushed, may
-/// take longer than writers take to fill those that there are.
+/// Creates spare segments as soon as one was taken. A sync or a flush may take longer than writers
+/// need to fill the existing ones.
 pub(crate) fn keep_spares(core: &Core) {
     let Ok(log) = core.log_behind() else { return };
     let mut seen = core.work.events();
-    // Who only opens a store and closes it again need not wait for one.
+    // A store that is opened and closed at once need not wait for a spare segment.
     let mut time = core.options.durability_interval;
     loop {
         core.work.wait(seen, time);
@@ -46,12 +47,12 @@ pub(crate) fn keep_spares(core: &Core) {
             return;
         }
         seen = core.work.events();
-        // That it failed is told to those who write.
+        // Writers report the failure.
         time = if log.make_spares().is_ok() { IDLE } else { RETRY };
     }
 }
 
-/// Flushes generations, the oldest first.
+/// Flushes closed generations, the oldest first.
 pub(crate) fn keep_flushing(core: &Core) {
     while !core.work.is_over() {
         let seen = core.work.events();
@@ -73,7 +74,7 @@ pub(crate) fn keep_flushing(core: &Core) {
     }
 }
 
-/// Compactions runs, where that is worth it.
+/// Compacts runs, or moves data between classes, wherever that is worthwhile.
 pub(crate) fn keep_compacting(core: &Core) {
     while !core.work.is_over() {
         let seen = core.work.events();
@@ -86,7 +87,7 @@ pub(crate) fn keep_compacting(core: &Core) {
     }
 }
 
-/// Whether nothing was done for want of room, or of descriptors.
+/// Returns true if the work failed for lack of room or of descriptors, and may succeed later.
 fn may_work_later(error: &StoreError) -> bool {
     error.is_no_room() || error.is_no_descriptors()
 }

@@ -1,4 +1,4 @@
-//! What the handles of a store share, and what they and its threads do with it.
+//! State and operations that the handles and the threads of a store share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,58 +34,59 @@ use crate::wal::Log;
 use crate::wal::segment;
 use crate::wal::segment::Segment;
 
-/// So many numbers a `Kvs` can have.
+/// Number of distinct `KvsId`s.
 const KVS_NUMBERS: usize = 1 << 16;
-/// How long a writer waits for each byte, for each generation too many that waits to be flushed.
+/// Delay of a writer for each byte it writes and each excess generation that waits to be flushed.
 const DELAY_NS: u64 = 4;
 
-/// What the handles of a store share.
+/// State that all handles of a store share.
 pub(crate) struct Core {
     pub(crate) volumes: Arc<Volumes>,
     pub(crate) options: KvdbOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The latest time that was seen.
+    /// Latest time that the store has seen.
     pub(crate) seconds: AtomicU32,
-    /// None if the store is only read.
+    /// `None` if the store is opened read-only.
     pub(crate) log: Option<Log>,
     pub(crate) last_recovered: Sequence,
-    /// The same, if the log may go on in a place that is missing.
+    /// Last recovered write if the log may continue on a missing volume.
     pub(crate) uncertain_behind: Option<Sequence>,
-    /// Records of the log that were read to open it.
+    /// Log records that recovery read.
     pub(crate) records_read: u64,
     pub(crate) current: Arc<Current>,
-    /// Changes are made under its lock: first the manifest, then the view.
+    /// Manifest, whose lock guards every change: the manifest is saved first, the view follows.
     pub(crate) manifest: Mutex<Manifest>,
-    /// Held by the one who compactions.
+    /// Lock that allows one compaction at a time.
     pub(crate) merging: Mutex<()>,
     pub(crate) pages: Arc<BlockCache>,
-    /// Entries that were read last, and the locks of keys.
+    /// Row cache, which also holds the key locks of transactions.
     pub(crate) entries: Arc<RowCache>,
-    /// What it borrows of.
+    /// Memory budget that the row cache borrows from.
     pub(crate) room: Arc<Room>,
     pub(crate) transactions: Transactions,
-    /// Those that were dropped since the store was opened, or have writes in the log from before.
+    /// `Kvs` dropped since the store was opened, and those dropped before whose writes are still in
+    /// the log.
     pub(crate) dropped: KvsBits,
-    /// Those that had no room left where their policies want them when it was last looked.
+    /// `Kvs` whose preferred class had no room at the last check.
     pub(crate) full: KvsBits,
     pub(crate) work: Arc<Scheduler>,
     pub(crate) background: Background,
     pub(crate) read_frequency: ReadFrequency,
-    /// Of a hundred versions of each `Kvs` those that the last compactions found overwritten.
+    /// Overwritten versions that the last compactions found, in percent, for each `Kvs`.
     pub(crate) overwritten: Mutex<BTreeMap<KvsId, u64>>,
     pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Counters,
-    /// How images are kept.
+    /// Writer of memtable images.
     pub(crate) images: ImageWriter,
-    /// `Kvs` that are damaged so that they cannot be opened: what they have is left as it is.
+    /// `Kvs` too damaged to be opened. Background work leaves their files alone.
     pub(crate) unreadable: Unreadable,
     pub(crate) is_closed: AtomicBool,
 }
 
-/// Some of the `Kvs`, a bit for each number.
+/// Set of `Kvs`, one bit for each number.
 pub(crate) struct KvsBits(Box<[AtomicU64]>);
 
-/// `Kvs` of which a run cannot be opened, and why.
+/// Reason why a run of the `Kvs` cannot be opened, for each such `Kvs`.
 pub(crate) type Unreadable = BTreeMap<KvsId, String>;
 
 impl KvsBits {
@@ -113,27 +114,27 @@ impl KvsBits {
 }
 
 impl Core {
-    /// The log, if the store can be written to.
+    /// Returns the log of a writable store.
     ///
     /// # Errors
-    /// If it cannot.
+    /// Fails if the store is closed or read-only.
     pub(crate) fn log(&self) -> Result<&Log, StoreError> {
         self.check_open()?;
         self.log.as_ref().ok_or(StoreError::ReadOnly)
     }
 
-    /// The log, for the store's own threads, which work until it is closed.
+    /// Returns the log for the store's own threads, which go on while the store closes.
     ///
     /// # Errors
-    /// If the store cannot be written to.
+    /// Fails if the store is read-only.
     pub(crate) fn log_behind(&self) -> Result<&Log, StoreError> {
         self.log.as_ref().ok_or(StoreError::ReadOnly)
     }
 
-    /// Makes everything durable that was acknowledged before.
+    /// Makes all acknowledged writes durable.
     ///
     /// # Errors
-    /// If the disk fails; then nothing is written any more.
+    /// Fails if the disk fails; the store then refuses all further writes.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let log = self.log()?;
         let begun = self.clock.now();
@@ -142,10 +143,10 @@ impl Core {
         done.map(drop)
     }
 
-    /// Makes a segment for values that are moved. Its name is not durable yet.
+    /// Creates a segment for values that are moved. Its name is not durable yet.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     pub(crate) fn make_value_segment(
         &self,
         classes: Classes,
@@ -161,10 +162,10 @@ impl Core {
         Ok((place, segment))
     }
 
-    /// Begins a run that says that prefixes are gone; its blocks are cached as they are written.
+    /// Begins a run with its range deletes. Its blocks enter the block cache as they are written.
     ///
     /// # Errors
-    /// If it cannot be made, or there are more prefixes than one run can say.
+    /// Fails if the file cannot be created, or if one run cannot hold all the range deletes.
     pub(crate) fn begin_run(
         &self,
         place: &Held,
@@ -179,10 +180,10 @@ impl Core {
         Ok(writer)
     }
 
-    /// Flushes all that was written before; says whether that was done, or `go_on` did not want to.
+    /// Flushes everything written before the call. Returns false if `go_on` ended the wait early.
     ///
     /// # Errors
-    /// If the disk fails, or has no room.
+    /// Fails if the disk fails or has no room.
     pub(crate) fn flush_all(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool, StoreError> {
         let _awaited = self.background.await_flush();
         let last = self.log()?.close_generation()?;
@@ -207,11 +208,11 @@ impl Core {
         }
     }
 
-    /// Lets a writer wait if flushing falls behind: first a little, in the end until it has caught
-    /// up; and a little if an image does.
+    /// Slows a writer down if flushes lag: a short delay at first, a wait for the flush at the
+    /// limit. A lagging memtable image also costs a short delay.
     ///
     /// # Errors
-    /// If the store fails or is closed meanwhile.
+    /// Fails if the store fails or is closed meanwhile.
     pub(crate) fn slow_down(&self, bytes: u64) -> Result<(), StoreError> {
         let most = self.options.generations_waiting_max as usize;
         let waiting = self.work.waiting();
@@ -236,7 +237,7 @@ impl Core {
         done
     }
 
-    /// Whether a writer would have to wait for flushing, or for an image.
+    /// Returns true if a writer would have to wait for a flush or a memtable image.
     pub(crate) fn would_wait(&self) -> bool {
         self.work.waiting() > self.options.generations_waiting_max as usize / 2
             || !self.image_delay().is_zero()
@@ -260,18 +261,20 @@ impl Core {
         }
     }
 
+    /// Checks that the store is open.
+    ///
     /// # Errors
-    /// If the store is closed.
+    /// Fails if the store is closed.
     pub(crate) fn check_open(&self) -> Result<(), StoreError> {
         if self.is_closed.load(Relaxed) { Err(StoreError::Closed) } else { Ok(()) }
     }
 
-    /// The last write that counts.
+    /// Returns the last visible write.
     pub(crate) fn published(&self) -> Sequence {
         self.log.as_ref().map_or(self.last_recovered, Log::published)
     }
 
-    /// What time it is; never earlier than it was, also if the clock was set back.
+    /// Returns the current time, which never goes back, even if the clock is set back.
     pub(crate) fn now(&self) -> Seconds {
         let now = self.clock.seconds().0;
         let before = self.seconds.fetch_max(now, Relaxed);
@@ -281,11 +284,12 @@ impl Core {
         Seconds(before.max(now))
     }
 
-    /// Puts a manifest in the place of the one before.
+    /// Replaces the manifest.
     ///
     /// # Errors
-    /// If the disk fails; then nothing is written any more, since either may be there. If too many
-    /// files are open, which is found before anything is done.
+    /// Fails if the disk fails. Either manifest may then be on the disk, and the store refuses all
+    /// further writes. Also fails if too many files are open, which is noticed before anything
+    /// changes.
     pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
         self.failure.check()?;
         if !mutation_site!("the manifest keeps the time") {
@@ -310,11 +314,11 @@ impl Core {
         }
     }
 
-    /// The same, where files were written for the next manifest: if that was not begun to be saved,
-    /// it is tried again with others, and these must not take the room.
+    /// Replaces the manifest by one that names new files. If too many open files prevented the
+    /// save, this removes the new files: the caller tries again with others, which need the room.
     ///
     /// # Errors
-    /// As [`save`](Core::save).
+    /// Fails as [`save`](Core::save) does.
     pub(crate) fn save_with(
         &self,
         held: &mut Manifest,
@@ -323,13 +327,14 @@ impl Core {
     ) -> Result<(), StoreError> {
         self.save(held, next).inspect_err(|error| {
             if error.is_no_descriptors() {
-                // What cannot be removed now is at the next opening.
+                // A file that cannot be removed now is removed at the next opening.
                 _ = self.remove(made);
             }
         })
     }
 
-    /// An error, with what to do if too many files are open. Nobody holds the manifest's lock.
+    /// Adds advice to an error about too many open files. The caller must not hold the manifest's
+    /// lock.
     pub(crate) fn with_descriptors(&self, error: StoreError) -> StoreError {
         match error.is_no_descriptors() {
             true => error.with_descriptors(self.manifest.lock().descriptors()),
@@ -337,7 +342,8 @@ impl Core {
         }
     }
 
-    /// Why a write is refused: too few descriptors for a segment are too little room for writers.
+    /// Converts an error into the refusal of a write: a lack of descriptors for a segment counts as
+    /// a lack of room.
     pub(crate) fn refused(&self, error: StoreError) -> StoreError {
         match error.is_no_descriptors() {
             true => StoreError::NoRoom { what: self.with_descriptors(error).to_string() },
@@ -345,21 +351,21 @@ impl Core {
         }
     }
 
-    /// Makes everything durable, and says so in the manifest.
+    /// Makes all writes durable and records that in the manifest.
     pub(crate) fn make_all_durable(&self) -> Result<(), StoreError> {
         let Some(log) = &self.log else { return Ok(()) };
         let last = log.sync()?;
         let manifest = &mut *self.manifest.lock();
         let mut next = manifest.clone();
         if !mutation_site!("the manifest says up to where the log is durable") {
-            // A flush may have made more durable meanwhile, and said so.
+            // A flush may have made later writes durable meanwhile, and recorded them.
             next.log.durable = next.log.durable.max(last.0);
         }
         self.save(manifest, next)
     }
 
-    /// Keeps for the next process which values are read often. That it cannot be is no loss but of
-    /// time, and told by that process.
+    /// Saves the read frequencies for the next process. A failure costs that process only time, and
+    /// that process reports it.
     pub(crate) fn keep_read_frequency(&self) {
         if self.log.is_some() {
             let stamp = Stamp { store: self.manifest.lock().store, last: self.published() };
@@ -367,13 +373,13 @@ impl Core {
         }
     }
 
-    /// Removes flushed segments that no run needs any more.
+    /// Removes flushed segments that no run refers to.
     ///
     /// # Errors
-    /// If a disk fails.
+    /// Fails if a disk fails.
     pub(crate) fn drop_dead_segments(&self) -> Result<(), StoreError> {
         if !self.unreadable.is_empty() {
-            // Nobody knows what their runs lead to.
+            // The unreadable runs may refer to any segment.
             return Ok(());
         }
         let mut manifest = self.manifest.lock();
@@ -403,25 +409,25 @@ impl Core {
                 }
             }
         });
-        // A slow disk holds up nobody who waits for the manifest.
+        // The lock is released first: a slow disk must not hold up other users of the manifest.
         drop(manifest);
         self.read_frequency.removed(dead.into_iter().map(SegmentNumber));
         self.remove(&dead_files)
     }
 
-    /// Removes files that the manifest does not name, or no more.
+    /// Removes files that the manifest does not name, or names no longer.
     ///
     /// # Errors
-    /// If the disk fails; the next opening removes them.
+    /// Fails if the disk fails. The next opening then removes them.
     pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
         names.iter().try_for_each(|name| self.volumes.remove(name))
     }
 }
 
-/// The bytes of records in each flushed segment that somebody leads to.
+/// Bytes of records that runs refer to, for each flushed segment.
 pub(crate) type Live = BTreeMap<SegmentNumber, u64>;
 
-/// What runs lead to.
+/// Returns the bytes live that the given runs refer to.
 pub(crate) fn live_of<'a>(runs: impl IntoIterator<Item = &'a ViewRun>) -> Live {
     let mut live = Live::new();
     for of_segment in runs.into_iter().flat_map(|run| run.run.summary().live.iter()) {
@@ -430,7 +436,7 @@ pub(crate) fn live_of<'a>(runs: impl IntoIterator<Item = &'a ViewRun>) -> Live {
     live
 }
 
-/// What all runs lead to.
+/// Returns the bytes live that all runs of a view refer to.
 pub(crate) fn live_segments(view: &View) -> Live {
     live_of(view.runs.values().flat_map(|runs| runs.iter()))
 }

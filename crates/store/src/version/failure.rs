@@ -1,18 +1,18 @@
-//! After a write or a sync has failed nothing is acknowledged any more.
+//! Record of a failure: after a failed write or sync, the store acknowledges nothing more.
 
 use std::sync::OnceLock;
 
 use crate::StoreError;
 
-/// What failed first, if anything did.
+/// Message of the first failure, if there was one.
 #[derive(Debug, Default)]
 pub(crate) struct Failure(OnceLock<String>);
 
 impl Failure {
-    /// Refuses whatever would write.
+    /// Refuses writes after a failure.
     ///
     /// # Errors
-    /// If something has failed.
+    /// Fails if a failure was recorded.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.0.get() {
             Some(what) => Err(StoreError::Failed { what: what.clone() }),
@@ -20,12 +20,12 @@ impl Failure {
         }
     }
 
-    /// Says what failed.
+    /// Records an error unless there is an earlier one.
     pub(crate) fn set(&self, error: &StoreError) {
         let _ = self.0.set(error.to_string());
     }
 
-    /// Whether anything has.
+    /// Returns true if a failure was recorded.
     pub(crate) fn is_set(&self) -> bool {
         self.0.get().is_some()
     }

@@ -1,7 +1,7 @@
-//! The manifest: what a store consists of, in one small file that is replaced as a whole.
+//! The manifest: one small file that lists the parts of a store, and is replaced as a whole.
 //!
-//! Its first line is a JSON object, its second `crc32c` and the CRC-32C of the first in hexadecimal
-//! digits. What no manifest names is no part of the store.
+//! Its first line is a JSON object. Its second line is `crc32c` and the CRC-32C of the first in
+//! hexadecimal digits. A file that no manifest names is no part of the store.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,61 +20,61 @@ use crate::volumes::policy::{MediaClass, Policy};
 use crate::volumes::{LABEL, Volume, shown};
 use crate::wal::segment;
 
-/// The manifest's name.
+/// File name of the manifest.
 pub(crate) const FILE: &str = "MANIFEST";
 
-/// The version of the format that is written.
+/// Format version that this code writes.
 pub(crate) const FORMAT: u32 = 3;
-/// The oldest that is read: it has neither volumes nor policies, nor marks of runs.
+/// Oldest format version that this code reads. It has neither volumes, policies nor marks of runs.
 const FORMAT_OLDEST: u32 = 1;
-/// No process gives so many numbers without a manifest that says so.
+/// Upper bound for the numbers that a process takes without saving a manifest that records them.
 const NUMBERS_APART: u64 = 1 << 20;
-/// The greatest number of a `Kvs`: records have two bytes for it.
+/// Largest number of a `Kvs`: records have two bytes for it.
 const KVS_NUMBER_MAX: u32 = u16::MAX as u32;
-/// What a store has open beside its runs and flushed segments, about: the log, directories and
-/// their locks, and what is being written.
+/// Approximate number of descriptors for files other than runs and flushed segments: the log,
+/// directories with their locks, and files that are being written.
 const DESCRIPTORS_BESIDE: usize = 64;
-/// The number of the place that has the manifest.
+/// Number of the volume that holds the manifest.
 pub(crate) const HOME: u32 = 0;
 
-/// What a store consists of.
+/// Parts of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
-    /// The version of the format.
+    /// Version of the format.
     format: u32,
-    /// The store's identity, by which its segments and runs are told from others'.
+    /// Identity of the store, by which its segments and runs are told from those of other stores.
     pub(crate) store: u64,
-    /// The latest time that was seen, in seconds since 1970: what expired stays expired.
+    /// Latest time that the store has seen, in seconds since 1970. It keeps expired keys expired.
     pub(crate) seconds: u32,
     pub(crate) log: LogState,
-    /// Flushed segments that values lie in.
+    /// Flushed segments that hold values.
     pub(crate) segments: Vec<u64>,
-    /// The number that the next run gets.
+    /// Number of the next run.
     pub(crate) next_run: u64,
-    /// The number that the next segment gets whose values come from others.
+    /// Number of the next segment for values moved out of other segments.
     pub(crate) next_value_segment: u64,
-    /// The number that the next `Kvs` gets, unless it is above all that there can be.
+    /// Number of the next `Kvs`; above the maximum once all numbers were used.
     pub(crate) next_kvs: u32,
     pub(crate) kvs: Vec<KvsState>,
-    /// The directories that files lie in, the one with the manifest first.
+    /// Directories that hold files of the store. The first one holds the manifest.
     #[serde(default = "only_home", rename = "places")]
     pub(crate) volumes: Vec<VolumeState>,
-    /// The number that the next place gets.
+    /// Number of the next volume.
     #[serde(default = "first_volume")]
     pub(crate) next_place: u32,
 }
 
-/// A directory that files lie in.
+/// Directory that holds files of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VolumeState {
     pub(crate) place: u32,
     pub(crate) class: MediaClass,
-    /// Where it was last; that of the home is empty.
+    /// Last known path; empty for the home.
     pub(crate) path: String,
     pub(crate) bytes_max: Option<u64>,
-    /// Nothing new is put there: what is there is to be moved elsewhere.
+    /// True if nothing new is put there, and its files are to be moved elsewhere.
     pub(crate) is_retiring: bool,
 }
 
@@ -87,50 +87,50 @@ fn first_volume() -> u32 {
 }
 
 impl VolumeState {
-    /// The place that has the manifest.
+    /// Returns the state of the volume that holds the manifest.
     pub(crate) fn home(class: MediaClass, bytes_max: Option<u64>) -> VolumeState {
         VolumeState { place: HOME, class, path: String::new(), bytes_max, is_retiring: false }
     }
 }
 
-/// Where the log begins that is not flushed.
+/// Position in the log where the unflushed writes begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogState {
     pub(crate) first_segment: u64,
-    /// The last write that is flushed.
+    /// Last flushed write.
     #[serde(rename = "frozen")]
     pub(crate) flushed: u64,
-    /// A write up to which all are durable.
+    /// Last write that is known to be durable, with all before it.
     pub(crate) durable: u64,
 }
 
-/// A `Kvs`.
+/// State of a `Kvs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KvsState {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// Values of at most so many bytes lie beside their keys.
+    /// Largest value that lies beside its key, in bytes.
     pub(crate) inline_bytes: u32,
-    /// How many seconds a key lives if nothing is said; 0 is for ever.
+    /// Seconds that a key lives by default; 0 means for ever.
     pub(crate) time_to_live_s: u32,
-    /// Its runs, the newest first.
+    /// Runs, the newest first.
     pub(crate) runs: Vec<RunState>,
-    /// The run that all runs were merged into last, which is the last of them; 0 if there is none.
+    /// Result of the last compaction of all runs, hence the last in `runs`; 0 if there is none.
     #[serde(default)]
     pub(crate) aged_run: u64,
-    /// Where it lies.
+    /// Classes that its keys and values lie on.
     #[serde(default)]
     pub(crate) policy: Policy,
 }
 
-/// A run.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "RunForm")]
 pub(crate) struct RunState {
     pub(crate) run: u64,
-    /// What the file must bear.
+    /// Mark that the file must bear.
     pub(crate) mark: Mark,
 }
 
@@ -140,7 +140,7 @@ impl RunState {
     }
 }
 
-/// How a run is named: with its mark, or as it was before version 3.
+/// Form of a run in the file: with its mark, or as a number alone, as before version 3.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RunForm {
@@ -158,7 +158,7 @@ impl From<RunForm> for RunState {
 }
 
 impl Manifest {
-    /// That of a store without data.
+    /// Creates the manifest of an empty store.
     pub(crate) fn new(store: u64) -> Manifest {
         Manifest {
             format: FORMAT,
@@ -175,10 +175,10 @@ impl Manifest {
         }
     }
 
-    /// Reads it; none if there is no store.
+    /// Reads the manifest. Returns `None` if there is no store.
     ///
     /// # Errors
-    /// If it cannot be read, is damaged, or of a format that is not known.
+    /// Fails if the file cannot be read, is damaged, or has an unknown format version.
     pub(crate) fn load(directory: &dyn Directory) -> Result<Option<Manifest>, StoreError> {
         let bytes = match directory.read(FILE) {
             Ok(bytes) => bytes,
@@ -195,35 +195,36 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// Puts it in the place of the one before, durably, with all names changed earlier;
-    /// answers its bytes.
+    /// Replaces the manifest durably, together with all earlier changes of names. Returns its
+    /// bytes.
     ///
     /// # Errors
-    /// If the disk fails: then either may be there.
+    /// Fails if the disk fails. Either manifest may then be on the disk.
     pub(crate) fn save(&self, directory: &dyn Directory) -> Result<u64, StoreError> {
         save_checked(self, directory, FILE)
     }
 
-    /// A `Kvs` by its number.
+    /// Returns the `Kvs` with a number.
     pub(crate) fn kvs_mut(&mut self, id: KvsId) -> Option<&mut KvsState> {
         self.kvs.iter_mut().find(|kvs| kvs.id == id.0)
     }
 
-    /// Leaves out numbers that a process before may have given to files that no manifest names:
-    /// when these are removed, a power cut may bring them back, beside others of the same names in
-    /// other volumes.
+    /// Skips numbers that an earlier process may have given to files that no manifest names.
+    ///
+    /// Such files are removed, but a power cut may bring them back. They would then share their
+    /// names with new files on other volumes.
     pub(crate) fn leave_out_numbers(&mut self) {
         self.next_run += NUMBERS_APART;
         self.next_value_segment += NUMBERS_APART;
     }
 
-    /// A number for a run.
+    /// Returns a number for a new run.
     pub(crate) fn take_run(&mut self) -> RunNumber {
         self.next_run += 1;
         RunNumber(self.next_run - 1)
     }
 
-    /// What is to be said of a new place.
+    /// Returns the state of a new volume, under a new number.
     pub(crate) fn take_place(&mut self, place: &Volume) -> VolumeState {
         self.next_place += 1;
         VolumeState {
@@ -235,8 +236,8 @@ impl Manifest {
         }
     }
 
-    /// A number for a `Kvs`: one that none ever had or, when there are no more of these, one that
-    /// none has and that is not used otherwise.
+    /// Returns a number for a new `Kvs`: one never used before, or, once all were used, one that is
+    /// free in this manifest and by `is_used`.
     pub(crate) fn take_kvs(&mut self, is_used: &dyn Fn(KvsId) -> bool) -> Option<KvsId> {
         if self.next_kvs <= KVS_NUMBER_MAX {
             self.next_kvs += 1;
@@ -246,15 +247,15 @@ impl Manifest {
         (1..=KVS_NUMBER_MAX).map(KvsId).find(is_free)
     }
 
-    /// A number for a segment whose values come from others.
+    /// Returns a number for a new segment of moved values.
     pub(crate) fn take_value_segment(&mut self) -> SegmentNumber {
         self.next_value_segment += 1;
         SegmentNumber(self.next_value_segment - 1)
     }
 
-    /// Gives no number to a new file that a file has already, which no manifest may have named.
+    /// Moves the next numbers past those of existing files, which a lost manifest may have named.
     pub(crate) fn skip(&mut self, names: &[String]) {
-        // Whoever has numbers so far ahead has not got them from here.
+        // A number further ahead than this was not given by this store.
         const NEAR: u64 = 1 << 32;
         let behind = |next: u64, taken: u64| match taken.checked_sub(next) {
             Some(ahead) if ahead < NEAR => taken + 1,
@@ -271,14 +272,14 @@ impl Manifest {
         }
     }
 
-    /// That there is no `Kvs` of a name.
+    /// Returns the error for an unknown name of a `Kvs`.
     pub(crate) fn no_kvs(&self, name: &str) -> StoreError {
         let names: Vec<&str> = self.kvs.iter().map(|kvs| kvs.name.as_str()).collect();
         let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         StoreError::NoKvs { name: name.to_owned(), there }
     }
 
-    /// Whether a file is the store's, or may be that of its log.
+    /// Returns true if a file belongs to the store, or may belong to its log.
     pub(crate) fn has_file(&self, name: &str) -> bool {
         match (segment::number_of(name), run::number_of(name)) {
             (Some(number), _) => {
@@ -293,7 +294,7 @@ impl Manifest {
         }
     }
 
-    /// The runs of all `Kvs`.
+    /// Returns the runs of all `Kvs`.
     fn runs(&self) -> impl Iterator<Item = &RunState> {
         self.kvs.iter().flat_map(|kvs| &kvs.runs)
     }
@@ -302,8 +303,8 @@ impl Manifest {
         self.runs().map(|run| run.run).collect()
     }
 
-    /// Asserts that it may take the place of another one: nothing that only grows goes back, what
-    /// is new has numbers of its own, and its file is there.
+    /// Asserts that this manifest may replace another one: no counter goes back, and each new file
+    /// exists and has a number of its own.
     pub(crate) fn assert_follows(&self, before: &Manifest, is_there: impl Fn(&str) -> bool) {
         let grown = |it: &Manifest| {
             let LogState { first_segment, flushed, durable } = it.log;
@@ -324,20 +325,19 @@ impl Manifest {
         });
     }
 
-    /// How many descriptors a store needs, about: for each run and flushed segment, and for a run
-    /// of each `Kvs` that is about to be.
+    /// Returns the approximate number of descriptors that the store needs: one for each run and
+    /// flushed segment, and one for the next run of each `Kvs`.
     pub(crate) fn descriptors(&self) -> usize {
         DESCRIPTORS_BESIDE + self.runs().count() + self.segments.len() + self.kvs.len()
     }
 
-    /// The flushed segments.
+    /// Returns the flushed segments.
     pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentNumber> {
         self.segments.iter().copied().map(SegmentNumber)
     }
 }
 
-/// What is read before the version is known.
-/// Asserts of numbers that came since before that each came once, and what else is said.
+/// Asserts that each number added since `before` was added once, and checks it with `is_right`.
 fn assert_added(now: &[u64], before: &[u64], is_right: impl Fn(u64)) {
     let before: BTreeSet<u64> = before.iter().copied().collect();
     let mut added = BTreeSet::new();
@@ -347,15 +347,16 @@ fn assert_added(now: &[u64], before: &[u64], is_right: impl Fn(u64)) {
     }
 }
 
+/// Part of a file that is read before its version is known.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
 }
 
-/// What a small file says that is a JSON object with its checksum behind it.
+/// Reads a small file that consists of a JSON object and its checksum.
 ///
 /// # Errors
-/// If it is damaged, or of a format that is not known.
+/// Fails if the file is damaged or has an unknown format version.
 pub(crate) fn read_checked<T: DeserializeOwned>(
     bytes: &[u8],
     path: &Path,
@@ -375,11 +376,11 @@ pub(crate) fn read_checked<T: DeserializeOwned>(
     serde_json::from_slice(object).map_err(|error| damaged(error.to_string()))
 }
 
-/// Puts such a file in the place of the one before, durably, with all names changed earlier in its
-/// directory; answers its bytes.
+/// Replaces a small file durably by a JSON object and its checksum, together with all earlier
+/// changes of names in its directory. Returns its bytes.
 ///
 /// # Errors
-/// If the disk fails: then either may be there.
+/// Fails if the disk fails. Either file may then be on the disk.
 pub(crate) fn save_checked(
     what: &impl Serialize,
     directory: &dyn Directory,
@@ -397,7 +398,7 @@ pub(crate) fn save_checked(
     Ok(text.len() as u64)
 }
 
-/// The object, and the checksum that stands behind it.
+/// Splits a file into the object and the checksum behind it.
 fn parts(bytes: &[u8]) -> Option<(&[u8], u32)> {
     let line = bytes.iter().position(|&byte| byte == b'\n')?;
     let (object, rest) = bytes.split_at(line);

@@ -1,4 +1,4 @@
-//! How a store is opened: what its manifest names, and what its log holds beyond that.
+//! Opening of a store: the files that its manifest names, and the writes of its log beyond them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ use crate::wal::segment;
 use crate::wal::segment::Segment;
 use crate::wal::{Beginning, Log, LogOptions, Rotated};
 
-/// What a store is opened with.
+/// Arguments for opening a store.
 pub(crate) struct Opening {
     pub(crate) home: Arc<dyn Directory>,
-    /// Volumes that are not where the manifest says, or on other disks.
+    /// Volumes at other paths than the manifest says, or on other disks.
     pub(crate) given: Vec<Arc<dyn Directory>>,
     pub(crate) options: KvdbOptions,
     pub(crate) clock: Arc<dyn Clock>,
@@ -48,10 +48,10 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Opens it, with the lock that keeps others out.
+    /// Opens the store. Also returns the lock that keeps other processes out.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if data is damaged.
     pub(crate) fn core(self, mut manifest: Manifest) -> Result<(Core, DirectoryLock), StoreError> {
         let Opening { home, given, options, clock, lock, read_only } = self;
         let volumes = Volumes::open(&home, &given, &manifest, Access::of(&options, read_only))?;
@@ -121,8 +121,8 @@ impl Opening {
     }
 }
 
-/// Makes the store ready to be written, now that what its manifest names could be opened, all of it
-/// or but for some `Kvs`.
+/// Prepares the store for writes, after the files that its manifest names were opened. `is_whole`
+/// is false if some `Kvs` could not be opened.
 fn settle(
     volumes: &Volumes,
     manifest: &mut Manifest,
@@ -133,8 +133,8 @@ fn settle(
     save_again(volumes, manifest)?;
     volumes.remove_the_rest(rest.behind())?;
     rest.settle(volumes)?;
-    // What this manifest does not know may be what another one, which was lost, has made of what
-    // cannot be read.
+    // Files that this manifest does not name may belong to a lost manifest, which a compaction of
+    // now unreadable runs may have saved. They stay, and new files get other numbers.
     match is_whole {
         true => remove_strangers(volumes, manifest)?,
         false => manifest.skip(&volumes.names()),
@@ -142,7 +142,8 @@ fn settle(
     Ok(())
 }
 
-/// Shows readers a generation that is closed, and the next one, and tells who flushes.
+/// Returns the callback that shows readers a closed generation and its successor, and wakes the
+/// flush.
 fn rotated(views: Arc<Current>, work: Arc<Scheduler>) -> Rotated {
     Box::new(move |closed, young, last| {
         views.change(|view| {
@@ -164,8 +165,8 @@ fn rotated(views: Arc<Current>, work: Arc<Scheduler>) -> Rotated {
     })
 }
 
-/// `Kvs` that were dropped, but the log has writes of: another one with such a number would have
-/// them.
+/// Returns the dropped `Kvs` that the log still has writes of. A new `Kvs` with such a number would
+/// inherit them.
 fn dropped_before(manifest: &Manifest, view: &View) -> KvsBits {
     let dropped = KvsBits::new();
     let is_there = |id: &KvsId| manifest.kvs.iter().any(|kvs| kvs.id == id.0);
@@ -174,7 +175,7 @@ fn dropped_before(manifest: &Manifest, view: &View) -> KvsBits {
     dropped
 }
 
-/// The time at which the store's goes on.
+/// Returns the time from which the store's clock continues.
 fn seconds_of(manifest: &Manifest) -> u32 {
     if mutation_site!("the store's time goes on from the manifest's") {
         return 0;
@@ -182,7 +183,7 @@ fn seconds_of(manifest: &Manifest) -> u32 {
     manifest.seconds
 }
 
-/// ReadFrequency as it was kept when the store was closed.
+/// Restores the read frequencies that were saved when the store was closed.
 fn read_frequency_of(
     home: &dyn Directory,
     manifest: &Manifest,
@@ -194,10 +195,11 @@ fn read_frequency_of(
     ReadFrequency::restored(memory_bytes, home, stamp, &is_there)
 }
 
-/// Puts the manifest that was read in its own place once more. The sync behind which a process had
-/// put it there may have failed: then a power cut may bring back the one before, and what only that
-/// names is about to be removed. Where there are several volumes it says as well which numbers runs
-/// and segments of values get now.
+/// Saves the manifest that was just read once more.
+///
+/// The sync behind which an earlier process replaced it may have failed. A power cut may then bring
+/// back the previous manifest, and opening is about to remove files that only that one names. With
+/// several volumes, the saved manifest also skips numbers of runs and value segments.
 fn save_again(volumes: &Volumes, manifest: &mut Manifest) -> Result<(), StoreError> {
     if volumes.count_volumes() > 1
         && !mutation_site!("numbers that a lost manifest may have given are left out")
@@ -210,7 +212,7 @@ fn save_again(volumes: &Volumes, manifest: &mut Manifest) -> Result<(), StoreErr
     volumes.save(manifest).map(drop)
 }
 
-/// Where the log of a store begins that is not flushed.
+/// Returns the position in the log where the unflushed writes begin.
 fn start(manifest: &Manifest, shares: &Shares) -> Start {
     let LogState { first_segment, flushed, durable } = manifest.log;
     Start {
@@ -222,9 +224,9 @@ fn start(manifest: &Manifest, shares: &Shares) -> Start {
     }
 }
 
-/// The runs of each `Kvs`, the newest first.
+/// Runs of each `Kvs`, the newest first.
 type Runs = BTreeMap<KvsId, Arc<Vec<ViewRun>>>;
-/// Segments that values lie in.
+/// Flushed segments that hold values.
 type Segments = Arc<BTreeMap<SegmentNumber, Arc<Segment>>>;
 
 /// Opens the runs and segments that a manifest names.
@@ -250,7 +252,7 @@ fn open_flushed(
         });
         match of_kvs.collect::<Result<Vec<_>, StoreError>>() {
             Ok(of_kvs) => drop(runs.insert(KvsId(kvs.id), Arc::new(of_kvs))),
-            // The others can be read.
+            // A damaged `Kvs` does not keep the others from being read.
             Err(error) if error.is_damage() => {
                 unreadable.insert(KvsId(kvs.id), error.to_string());
             }
@@ -261,7 +263,7 @@ fn open_flushed(
     for number in manifest.segments() {
         let name = segment::file_name(number);
         if is_partial && volumes.away(&name).is_some() {
-            // Its values are said to be missing when they are asked for.
+            // A read of one of its values reports it as missing.
             continue;
         }
         let directory = volumes.directory_of(&name);
@@ -273,8 +275,8 @@ fn open_flushed(
     Ok((runs, Arc::new(segments), unreadable))
 }
 
-/// Removes files that a crash has left and no manifest names, and second copies. A power cut may
-/// bring them back: nobody gets their numbers again.
+/// Removes files that a crash has left and that no manifest names, and second copies of files. A
+/// power cut may bring them back, so their numbers are never used again.
 fn remove_strangers(volumes: &Volumes, manifest: &Manifest) -> Result<(), StoreError> {
     volumes.remove_copies()?;
     for name in volumes.names() {

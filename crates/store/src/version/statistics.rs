@@ -1,4 +1,4 @@
-//! What a store has done since it was opened, and what it holds now.
+//! Statistics of a store: its activity since it was opened, and its current contents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,71 +28,71 @@ use crate::wal::segment;
 use crate::wal::segment::Segment;
 use crate::wal::{Log, Written};
 
-/// What a store has done since it was opened, and what it holds now.
+/// Activity of a store since it was opened, and its current contents.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Statistics {
-    /// For each medium: what was written and read, and what lies there.
+    /// Bytes written, read and held, for each volume.
     pub media: Vec<MediumStatistics>,
-    /// Volumes that were missing when the store was opened to be read.
+    /// Volumes that were missing when the store was opened read-only.
     pub missing: Vec<MissingVolume>,
-    /// The last write of the log that is there, if it may go on in one of them: see
+    /// Last write of the log that was found, if the log may continue on a missing volume: see
     /// [`Kvdb::uncertain_behind`](crate::Kvdb::uncertain_behind).
     pub uncertain_behind: Option<u64>,
-    /// What is held in DRAM.
+    /// Memory that the store holds in DRAM.
     pub memory: MemoryStatistics,
-    /// The cache of runs' blocks.
+    /// Counts of the block cache.
     pub cache: BlockCacheCounts,
-    /// The cache of entries.
+    /// Counts of the row cache.
     pub entries: RowCacheCounts,
-    /// How often writers had to wait, and for what.
+    /// Waits of writers and of background work, by their reasons.
     pub stalls: StallStatistics,
-    /// What is to be done behind the writers' backs.
+    /// Background work that is due.
     pub debt: DebtStatistics,
-    /// Each `Kvs`.
+    /// Statistics of each `Kvs`.
     pub kvs: Vec<KvsStatistics>,
-    /// Records of the log that were read when the store was opened; those before the watermark of
-    /// an image on persistent memory need not be.
+    /// Log records that were read when the store was opened. Records before the watermark of a
+    /// memtable image on persistent memory need not be read.
     pub log_records_read: u64,
-    /// Images of what was written last; none unless the store was opened on persistent memory.
+    /// Memtable images; `None` unless the store is opened on persistent memory.
     pub images: Option<MemtableImageStatistics>,
-    /// What of the values is read often; none without a choice of classes.
+    /// Read frequency of values; `None` without a choice of classes.
     pub read_frequency: Option<ReadFrequencyStatistics>,
 }
 
-/// What a store has done on a medium, and what it holds there.
+/// Activity of a store on one volume, and its contents there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MediumStatistics {
-    /// The directory.
+    /// Path of the directory.
     pub path: String,
-    /// Its class of media.
+    /// Class of media.
     pub class: MediaClass,
-    /// Whether it is being retired: nothing new is put there.
+    /// True if the volume is being retired: nothing new is put there.
     pub is_retiring: bool,
-    /// The most bytes that the store takes there, if that is bounded.
+    /// Quota of the store on this volume in bytes, if there is one.
     pub bytes_max: Option<u64>,
-    /// How the log's writes become durable there: `file`, `pmem` or `emulated pmem`; none if the
-    /// store is only read, or its log is elsewhere now.
+    /// Way in which log writes become durable there: `file`, `pmem` or `emulated pmem`. `None` if
+    /// the store is read-only, or if its log has moved elsewhere.
     pub kind: Option<&'static str>,
-    /// Since the store was opened.
+    /// Bytes written since the store was opened.
     pub written: WrittenBytes,
-    /// Since the store was opened.
+    /// Bytes read since the store was opened.
     pub read: ReadBytes,
-    /// Now.
+    /// Bytes held now.
     pub space: SpaceBytes,
 }
 
-/// A place that is not there.
+/// Volume that is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MissingVolume {
-    /// Where it was last.
+    /// Last known path.
     pub path: String,
-    /// Its class of media.
+    /// Class of media.
     pub class: MediaClass,
-    /// Whether it is being retired.
+    /// True if the volume is being retired.
     pub is_retiring: bool,
-    /// The most bytes that the store takes there, if that is bounded.
+    /// Quota of the store on this volume in bytes, if there is one.
     pub bytes_max: Option<u64>,
-    /// What was found instead.
+    /// Description of what was found instead.
     pub what: String,
 }
 
@@ -108,34 +108,34 @@ impl MissingVolume {
     }
 }
 
-/// Bytes that were written to a medium, by their causes.
+/// Bytes that were written to a volume, by their causes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct WrittenBytes {
-    /// Keys and values that callers wrote: what the others are to be compared with. These are no
-    /// part of the sum.
+    /// Keys and values that callers wrote. They are the measure for the other counts, and no part
+    /// of the sum.
     pub user_bytes: u64,
-    /// Records of the log, keys and values included.
+    /// Log records, including their keys and values.
     pub log_bytes: u64,
-    /// Runs of generations that were flushed.
+    /// Runs that flushes wrote.
     pub flush_bytes: u64,
-    /// Runs that others were merged into.
+    /// Runs that compactions wrote.
     pub compaction_bytes: u64,
-    /// Values that were moved away from what was dead around them.
+    /// Live values that garbage collection moved out of mostly dead segments.
     pub moved_bytes: u64,
-    /// Values and keys that came from a faster class, since they have aged, or it was full.
+    /// Values and keys demoted from a faster class, because of their age or because it was full.
     pub aged_bytes: u64,
-    /// Values and keys that came back from a slower class, since there was room.
+    /// Values and keys promoted from a slower class, because there was room.
     pub returned_bytes: u64,
-    /// Files that lay where they may not: their policy, or the store's volumes, have changed.
+    /// Files moved because their policy or the store's volumes changed.
     pub misplaced_bytes: u64,
-    /// Values that are read often, gathered here.
+    /// Frequently read values that were gathered here.
     pub hot_bytes: u64,
     /// Manifests.
     pub manifest_bytes: u64,
 }
 
 impl WrittenBytes {
-    /// All that was written.
+    /// Returns the bytes written for all causes.
     #[must_use]
     pub const fn sum(&self) -> u64 {
         let WrittenBytes { log_bytes, flush_bytes, compaction_bytes, manifest_bytes, .. } = *self;
@@ -144,7 +144,7 @@ impl WrittenBytes {
         log_bytes + flush_bytes + compaction_bytes + manifest_bytes + moved
     }
 
-    /// What was written since the same place had written `before`.
+    /// Returns the difference to an earlier count of the same volume.
     #[must_use]
     pub const fn since(&self, before: &WrittenBytes) -> WrittenBytes {
         WrittenBytes {
@@ -161,134 +161,136 @@ impl WrittenBytes {
         }
     }
 
-    /// Bytes written for each byte of keys and values; 0 if there was none.
+    /// Returns the bytes written for each byte that callers wrote; 0 if they wrote nothing.
     #[must_use]
     pub fn per_user_byte(&self) -> f64 {
         if self.user_bytes == 0 { 0.0 } else { self.sum() as f64 / self.user_bytes as f64 }
     }
 }
 
-/// Bytes that were read from a medium by requests; those for values the system may have answered
-/// from its cache of files. What is not flushed yet is read without one.
+/// Bytes that requests read from a volume. The operating system may have answered reads of values
+/// from its page cache. Reads of unflushed writes are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ReadBytes {
-    /// Blocks of runs, merging included.
+    /// Blocks of runs, including reads by compactions.
     pub run_bytes: u64,
-    /// Values in segments, those that merging moved included.
+    /// Values in segments, including those that compactions moved.
     pub value_bytes: u64,
-    /// What of both merging has read.
+    /// Reads of both kinds by compactions.
     pub compaction_bytes: u64,
 }
 
-/// What a store takes on a medium.
+/// Space that a store takes on a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SpaceBytes {
-    /// Segments of the log that are not flushed, to their ends.
+    /// Segments of the log that are not flushed, at their full length.
     pub log_bytes: u64,
     /// Sorted runs.
     pub run_bytes: u64,
-    /// Flushed segments, which values lie in.
+    /// Flushed segments, which hold values.
     pub value_bytes: u64,
-    /// What of the flushed segments runs lead to.
+    /// Bytes live in the flushed segments: runs refer to them.
     pub value_live_bytes: u64,
-    /// What of them nothing leads to.
+    /// Bytes dead in the flushed segments: nothing refers to them.
     pub value_dead_bytes: u64,
-    /// What more the store may take; none if the file system does not say.
+    /// Bytes that the store may still take; `None` if the file system does not tell.
     pub free_bytes: Option<u64>,
 }
 
-/// What a store holds in DRAM, beside what is mapped.
+/// Memory that a store holds in DRAM, apart from mapped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryStatistics {
-    /// The limit of all.
+    /// Limit of the total.
     pub memory_bytes_max: u64,
-    /// Indexes of data that is not flushed.
+    /// Indexes of unflushed data.
     pub memtable_index_bytes: u64,
-    /// Their limit, with what sorting one of them takes.
+    /// Limit of the indexes, including the memory for sorting one of them.
     pub memtable_index_bytes_max: u64,
-    /// Cached blocks, what readers hold, and what is known of each run.
+    /// Cached blocks, blocks that readers hold, and metadata of the runs.
     pub cache_bytes: u64,
-    /// The limit of that, as it is now: more than their share as long as all runs fit.
+    /// Current limit of these. It exceeds their share as long as all runs fit.
     pub cache_bytes_max: u64,
-    /// The limit of the cache of entries for itself, which takes memory as it fills.
+    /// Limit of the row cache's own memory, which it takes as it fills.
     pub entry_cache_bytes_max: u64,
-    /// What it has beside that of what is left of the limits of indexes and cached blocks.
+    /// Memory of the row cache beyond that, borrowed from unused limits of the indexes and the
+    /// block cache.
     pub entry_cache_borrowed_bytes: u64,
-    /// What flushing and merging may take for what they write.
+    /// Limit of the buffers in which flushes and compactions write.
     pub writing_bytes_max: u64,
-    /// Segments that are mapped: bytes of files, which the system may take back.
+    /// Mapped segments: bytes of files, which the operating system may reclaim.
     pub mapped_bytes: u64,
 }
 
-/// How often somebody waited, and how long.
+/// Waits of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Stall {
-    /// How often.
+    /// Number of waits.
     pub count: u64,
-    /// For how long together, in microseconds.
+    /// Total time of the waits, in microseconds.
     pub total_us: u64,
-    /// The longest, in microseconds.
+    /// Longest wait, in microseconds.
     pub longest_us: u64,
 }
 
-/// How often writers waited.
+/// Waits of writers and of background work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct StallStatistics {
-    /// A little, since flushing was falling behind.
+    /// Short delays because flushes lagged.
     pub slope: Stall,
-    /// Until a generation was flushed, since too many waited.
+    /// Waits until a generation was flushed, because too many were closed.
     pub wall: Stall,
-    /// For a sync, by the callers of `sync`.
+    /// Waits of `sync` for a sync of the log.
     pub sync: Stall,
-    /// A little, since the image of what was written last was falling behind, on persistent memory.
+    /// Short delays because the memtable image on persistent memory lagged.
     pub image: Stall,
-    /// Flushing and merging, for the share of the medium that their account has.
+    /// Waits of background work for its account's share of the medium.
     pub background: Stall,
-    /// Segments that were made while a writer waited, since none was there ahead.
+    /// Segments that were created while a writer waited, because there was no spare.
     pub segments_made_late: u64,
 }
 
-/// What is to be done behind the writers' backs.
+/// Background work that is due.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DebtStatistics {
     /// Generations that wait to be flushed.
     pub generations_waiting: u64,
-    /// The bytes of their segments.
+    /// Bytes of the segments of these generations.
     pub flush_bytes: u64,
-    /// Runs beyond one for each `Kvs`.
+    /// Runs beyond the first of each `Kvs`.
     pub runs_beyond_one: u64,
-    /// Transactions that were begun and are neither committed nor given up.
+    /// Transactions that are open: neither committed nor aborted.
     pub transactions: u64,
-    /// Bytes in runs that are not a `Kvs`'s oldest, hence largest: what merging has to rewrite.
+    /// Bytes of runs that compaction has to rewrite: all but the oldest, hence largest, run of each
+    /// `Kvs`.
     pub compaction_bytes: u64,
 }
 
-/// What is known of a `Kvs` without reading it.
+/// Statistics of a `Kvs` that need no read of its data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KvsStatistics {
-    /// Its name.
+    /// Name of the `Kvs`.
     pub name: String,
-    /// Its number.
+    /// Number of the `Kvs`.
     pub number: u32,
-    /// Where it is to lie.
+    /// Policy of the `Kvs`, as text.
     pub policy: String,
-    /// Its sorted runs.
+    /// Number of sorted runs.
     pub runs: u64,
-    /// Their bytes.
+    /// Bytes of the runs.
     pub run_bytes: u64,
-    /// Versions of keys in them: a key may have one in each.
+    /// Versions of keys in the runs. A key may have one in each run.
     pub versions: u64,
-    /// Those that say that their key is gone.
+    /// Versions that are tombstones.
     pub versions_deleted: u64,
-    /// Those that end some day.
+    /// Versions that expire.
     pub versions_expiring: u64,
-    /// Bytes of values beside their keys.
+    /// Bytes of values that lie beside their keys.
     pub inline_bytes: u64,
-    /// Bytes of records in segments that its runs lead to.
+    /// Bytes of records in segments that the runs refer to.
     pub value_bytes: u64,
 }
 
-/// A stall that threads add to.
+/// Counter of waits that threads add to.
 #[derive(Debug, Default)]
 pub(crate) struct StallCount {
     count: AtomicU64,
@@ -311,8 +313,8 @@ impl StallCount {
     }
 }
 
-/// What threads count that do other things besides. None is on the path of every write: those are
-/// counted by the log, under the lock that each write takes.
+/// Counters of events that not every write causes. The log counts each write itself, under the lock
+/// that the write takes anyway.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) manifest: AtomicU64,
@@ -322,13 +324,13 @@ pub(crate) struct Counters {
     pub(crate) sync: StallCount,
     pub(crate) image: StallCount,
     pub(crate) background: StallCount,
-    /// Of cursors that read values.
+    /// Waits of cursors for values.
     pub(crate) waits: Waits,
 }
 
 impl Kvdb {
-    /// What the store has done since it was opened, and what it holds now. It is put together from
-    /// counters and from what is known of each file: no data is read.
+    /// Returns the store's activity since it was opened, and its current contents. The call
+    /// combines counters and metadata of files, and reads no data.
     ///
     /// ```
     /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -346,7 +348,7 @@ impl Kvdb {
     /// ```
     ///
     /// # Errors
-    /// If the store is closed.
+    /// Fails if the store is closed.
     pub fn statistics(&self) -> Result<Statistics, StoreError> {
         let core = self.core();
         core.check_open()?;
@@ -390,7 +392,7 @@ impl Kvdb {
         })
     }
 
-    /// How often writers had to wait since the store was opened.
+    /// Returns the waits of writers since the store was opened.
     pub(crate) fn stalls(&self) -> StallStatistics {
         let core = self.core();
         let counters = &core.counters;
@@ -406,8 +408,8 @@ impl Kvdb {
 }
 
 impl Core {
-    /// Each place. What belongs to the whole store, what callers wrote and manifests, is said of
-    /// the first, which has the manifest; so is what was read of runs.
+    /// Returns the statistics of each volume. Bytes that belong to the whole store are counted on
+    /// the home, which holds the manifest: callers' bytes, manifests, and reads of runs.
     fn media(&self, view: &View, log: Written) -> Vec<MediumStatistics> {
         let live = live_segments(view);
         let volumes = self.volumes.all();

@@ -1,5 +1,5 @@
-//! What readers see: generations and runs, as they were at one time. Whoever holds a view reads
-//! what it had, whatever is flushed, merged or removed meanwhile.
+//! Views: the generations and runs of a store at one moment. A reader that holds a view reads the
+//! same data throughout, even if they are flushed, compacted or removed meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,32 +21,32 @@ use crate::wal::segment::Segment;
 /// All data of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
-    /// The generation that is written to.
+    /// Generation that takes the writes.
     pub(crate) young: Arc<Generation>,
-    /// Those that are to be flushed, the newest first, each with its last write.
+    /// Closed generations, the newest first, each with its last write.
     pub(crate) closed: Vec<(Arc<Generation>, Sequence)>,
-    /// The runs of each `Kvs`, the newest first.
+    /// Runs of each `Kvs`, the newest first.
     pub(crate) runs: BTreeMap<KvsId, Arc<Vec<ViewRun>>>,
-    /// Flushed segments that values lie in.
+    /// Flushed segments that hold values.
     pub(crate) segments: Arc<BTreeMap<SegmentNumber, Arc<Segment>>>,
 }
 
-/// A run, and what is asked of it often.
+/// Run of a view, with its range deletes prepared for lookups.
 #[derive(Debug, Clone)]
 pub(crate) struct ViewRun {
     pub(crate) run: Arc<Run>,
     pub(crate) prefixes: Arc<Prefixes>,
 }
 
-/// The newest view.
+/// Newest view.
 #[derive(Debug)]
 pub(crate) struct Current {
     view: RwLock<Arc<View>>,
-    /// Is told how large the runs are.
+    /// Memory budget, which learns the size of the runs.
     room: Arc<Room>,
 }
 
-/// A version that was found. Its value, if it lies beside its key, was appended to a buffer.
+/// Version of a key. A value that lay beside its key was appended to the reader's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) sequence: Sequence,
@@ -54,14 +54,14 @@ pub(crate) struct Version {
     pub(crate) value: Held,
 }
 
-/// Where the value of a version is.
+/// Position of a version's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// In the buffer, or beside its key.
+    /// In the reader's buffer, or beside the key.
     Here,
-    /// In a record.
+    /// In a record of a segment.
     Apart(RecordPlace),
-    /// Nowhere: the key is gone.
+    /// Nowhere: the version is a tombstone.
     Gone,
 }
 
@@ -69,7 +69,7 @@ impl ViewRun {
     /// Opens a run.
     ///
     /// # Errors
-    /// If it cannot be read, is damaged, or is another one.
+    /// Fails if the file cannot be read, is damaged, or is not the run that `state` names.
     pub(crate) fn open(
         directory: &Arc<dyn Directory>,
         state: RunState,
@@ -80,19 +80,19 @@ impl ViewRun {
         Ok(ViewRun::of(run))
     }
 
-    /// A run that is open.
+    /// Wraps a run that is open.
     pub(crate) fn of(run: Arc<Run>) -> ViewRun {
         let prefixes = run.range_deletes().iter();
         let prefixes = Prefixes::of(prefixes.map(|gone| (gone.prefix.to_vec(), gone.sequence)));
         ViewRun { run, prefixes: Arc::new(prefixes) }
     }
 
-    /// Its number.
+    /// Returns the number of the run.
     pub(crate) fn number(&self) -> RunNumber {
         self.run.summary().number
     }
 
-    /// What a manifest says of it.
+    /// Returns the run's entry in the manifest.
     pub(crate) fn state(&self) -> RunState {
         let RunSummary { number, mark, .. } = *self.run.summary();
         RunState { run: number.0, mark }
@@ -100,7 +100,7 @@ impl ViewRun {
 }
 
 impl Held {
-    /// Where a value is that a run has said, if who asks knows the run.
+    /// Returns the position of a value in a run, for a caller that has the run at hand.
     pub(crate) fn at(value: Value<'_>) -> Held {
         match value {
             Value::Inline(_) => Held::Here,
@@ -109,7 +109,7 @@ impl Held {
         }
     }
 
-    /// Where a value is that a run has said; one beside its key is appended to `out`.
+    /// Returns the position of a value in a run. A value beside its key is appended to `out`.
     pub(crate) fn of(value: Value<'_>, out: &mut Vec<u8>) -> Held {
         if let Value::Inline(value) = value {
             out.extend_from_slice(value);
@@ -124,12 +124,12 @@ impl Current {
         Current { view: RwLock::new(Arc::new(view)), room: Arc::clone(room) }
     }
 
-    /// The view of now.
+    /// Returns the newest view.
     pub(crate) fn get(&self) -> Arc<View> {
         self.view.read().clone()
     }
 
-    /// Changes it.
+    /// Replaces the view by a changed one.
     pub(crate) fn change(&self, change: impl FnOnce(&mut View)) {
         let mut current = self.view.write();
         let mut view = View::clone(&current);
@@ -137,7 +137,7 @@ impl Current {
         self.room.set_runs(view.run_bytes());
         let before = std::mem::replace(&mut *current, Arc::new(view));
         drop(current);
-        // What only it had is dropped without the lock.
+        // Parts that only the old view had are dropped after the lock is released.
         drop(before);
     }
 }
@@ -154,7 +154,7 @@ impl Default for View {
 }
 
 impl View {
-    /// Adds segments that values lie in from now on.
+    /// Adds segments that values now lie in.
     pub(crate) fn add_segments(&mut self, segments: impl IntoIterator<Item = Arc<Segment>>) {
         let all = Arc::make_mut(&mut self.segments);
         for segment in segments {
@@ -164,22 +164,22 @@ impl View {
         }
     }
 
-    /// The generations, the newest first.
+    /// Returns the generations, the newest first.
     pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.young).chain(self.closed.iter().map(|(closed, _)| closed))
     }
 
-    /// The bytes of all runs.
+    /// Returns the bytes of all runs.
     fn run_bytes(&self) -> u64 {
         let runs = self.runs.values().flat_map(|runs| runs.iter());
         runs.map(|flushed| flushed.run.summary().file_bytes).sum()
     }
 
-    /// The newest version of a key that is not above a sequence number, none if there is none or
-    /// its prefix is gone since. A value beside its key is appended to `out`.
+    /// Finds the newest version of a key up to a sequence number. Returns `None` if there is none,
+    /// or if a later range delete covers it. A value beside its key is appended to `out`.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if data is damaged.
     pub(crate) fn find(
         &self,
         kvs: KvsId,
@@ -207,11 +207,11 @@ impl View {
         Ok(None)
     }
 
-    /// The newest version in the generations, and in `gone` the last removal of a prefix of the key
-    /// that was met on the way.
+    /// Finds the newest version in the generations. Raises `gone` to the latest range delete of the
+    /// key that the search met.
     ///
     /// # Errors
-    /// If what is read is damaged.
+    /// Fails if data is damaged.
     pub(crate) fn find_in_memtables(
         &self,
         kvs: KvsId,
@@ -232,10 +232,10 @@ impl View {
         Ok(None)
     }
 
-    /// The segment that a record lies in.
+    /// Returns the segment that a record lies in.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if there is no such segment.
     pub(crate) fn segment(&self, number: SegmentNumber) -> Result<&Arc<Segment>, StoreError> {
         let flushed = self.segments.get(&number);
         let found = flushed.or_else(|| {
@@ -245,10 +245,10 @@ impl View {
         found.ok_or(StoreError::NoSegment { number: number.0 })
     }
 
-    /// Appends the value of a key, which lies in a record, to `out`.
+    /// Appends the value in a key's record to `out`.
     ///
     /// # Errors
-    /// If a disk fails, or the record is damaged or another key's.
+    /// Fails if a disk fails, or if the record is damaged or belongs to another key.
     pub(crate) fn value(
         &self,
         place: RecordPlace,
@@ -257,7 +257,7 @@ impl View {
     ) -> Result<(), StoreError> {
         let before = out.len();
         let value_bytes = self.segment(place.segment)?.append_value_of(place, (kvs, key), out)?;
-        // The value ends the record, and all before it goes.
+        // The value ends the record. Everything before it is cut out.
         out.drain(before..out.len() - value_bytes);
         Ok(())
     }

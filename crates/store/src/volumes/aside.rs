@@ -1,4 +1,4 @@
-//! Removing files for good: a power cut brings none of them back, whatever fails before.
+//! Removal of files for good: no power cut brings one of them back, whatever fails before.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use crate::StoreError;
 use crate::types::SegmentNumber;
 use crate::wal::segment;
 
-/// What the name of a file begins with that is about to be removed.
+/// Prefix of the name of a file that is about to be removed.
 const ASIDE: &str = "removed-";
 
 impl Volumes {
-    /// Removes files whose numbers may be given again, to files in other volumes: no power cut may
-    /// bring one back then, whatever fails before. So they get other names first, which tell the
-    /// next process of them if it has to make that sure.
+    /// Removes files whose numbers may be given again, to files on other volumes. A power cut must
+    /// not bring one back then, whatever fails before. Each file therefore gets another name first,
+    /// which tells the next process to make sure of the removal.
     ///
     /// # Errors
-    /// If a disk fails: see [`remove_the_rest`](Volumes::remove_the_rest).
+    /// Fails if a disk fails: see [`remove_the_rest`](Volumes::remove_the_rest).
     pub(crate) fn remove_for_good(&self, names: &[String]) -> Result<(), StoreError> {
         let mut removed: Vec<(Arc<Held>, Option<String>)> = Vec::new();
         for name in names {
-            // A crash while what was set aside had its name again may have left two of it.
+            // A crash while a file regained its name may have left two files of that name.
             let twins =
                 self.copies.lock().extract_if(.., |(_, twin)| twin == name).collect::<Vec<_>>();
             let twins = twins.into_iter().map(|(place, _)| place);
@@ -40,12 +40,12 @@ impl Volumes {
         aside.try_for_each(|(place, name)| Ok(place.directory.remove(name)?))
     }
 
-    /// Takes a file's name away, and answers the one that it has then, by which it is to be removed
-    /// once that is durable. The only place that there is needs none: whoever gives the name again
-    /// does so there.
+    /// Takes a file's name away, and returns the new name, by which to remove the file once the
+    /// change is durable. With a single volume the file is removed at once: a new file of the name
+    /// replaces it in the same directory.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(crate) fn set_aside(
         &self,
         place: &Arc<Held>,
@@ -67,12 +67,12 @@ impl Volumes {
         Ok(Some(aside))
     }
 
-    /// Removes what a process before has set aside. The sync behind which it was to be removed may
-    /// have failed: then nobody knows which name it has, until it was given both again. The
-    /// segments `behind` the end of the log are about to be removed as well.
+    /// Removes files that an earlier process has set aside. The sync before their removal may have
+    /// failed, which leaves their durable names unknown until each file was given both names again.
+    /// The segments `behind` the end of the log are about to be removed as well.
     ///
     /// # Errors
-    /// If a disk fails.
+    /// Fails if a disk fails.
     pub(crate) fn remove_the_rest(&self, behind: &[SegmentNumber]) -> Result<(), StoreError> {
         let mut rest = Vec::new();
         let last = self.names().into_iter().filter_map(|name| segment::number_of(&name));
@@ -84,8 +84,9 @@ impl Volumes {
         for place in self.all() {
             for entry in place.directory.list()? {
                 let Some(name) = entry.name.strip_prefix(ASIDE) else { continue };
-                // If the log has gone on behind it, or its name was given again, it was known to be
-                // away; and a crash that left it by its name would end the log there.
+                // Files before the log's end, and files whose names were given again, are left out.
+                // Their new names are durable, and a crash between these renames would end the log
+                // at such a file.
                 if segment::number_of(name) > last && self.find(name).is_none() {
                     place.directory.rename(&entry.name, name)?;
                     place.directory.rename(name, &entry.name)?;

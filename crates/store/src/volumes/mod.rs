@@ -1,9 +1,9 @@
-//! Where a store's files lie: directories, each of a class of media.
+//! Volumes: the directories of a store's files, each of a class of media.
 //!
-//! The first of them, the **home**, has the manifest, which names the others. Which file lies in
-//! which of them is written nowhere: names are never used twice, and a file is looked for in all of
-//! them. So it is one list that a crash cannot make wrong, and whoever moves a file to another
-//! place of a store that is closed does no harm.
+//! The first volume, the **home**, holds the manifest, which names the others. Nothing records which
+//! file lies on which volume: file names are never reused, and a file is looked for on all volumes.
+//! So there is no such list for a crash to make wrong, and an operator can move a file to another
+//! volume of a closed store without harm.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,21 +32,21 @@ use crate::{KvdbOptions, StoreError, run};
 mod aside;
 pub(crate) mod policy;
 
-/// Says in each place but the home whose it is.
+/// File on each volume but the home that names the store it belongs to.
 pub(crate) const LABEL: &str = "PLACE";
 
-/// A directory for a store's files.
+/// Directory for a store's files.
 #[derive(Debug, Clone)]
 pub struct Volume {
-    /// What it lies on.
+    /// Class of media that the directory lies on.
     pub class: MediaClass,
-    /// The directory. It is the store's alone.
+    /// Directory, which belongs to the store alone.
     pub directory: Arc<dyn Directory>,
-    /// The most bytes that the store takes there; none is what the file system has.
+    /// Quota of the store on the volume in bytes; `None` for all that the file system has.
     pub bytes_max: Option<u64>,
 }
 
-/// What the label of a place says.
+/// Contents of a volume's label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Label {
@@ -56,27 +56,27 @@ struct Label {
     home: String,
 }
 
-/// Bytes that were written to a place, by their causes.
+/// Bytes written to a volume, by their causes.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeCounters {
     pub(crate) log: AtomicU64,
     pub(crate) flush: AtomicU64,
     pub(crate) merge: AtomicU64,
     pub(crate) moved: [AtomicU64; Cause::ALL.len()],
-    /// What was read of segments that are no more.
+    /// Bytes read from segments that are removed since.
     pub(crate) values_read: AtomicU64,
 }
 
-/// Why a value is written again.
+/// Reason for writing a value again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// Much around it is dead.
+    /// Most of its segment is dead.
     Garbage,
-    /// It has grown old, or its class is full.
+    /// It has aged, or its class is full.
     Aged,
     /// A faster class has room for it again.
     Returned,
-    /// Its policy, or its store's volumes, were changed.
+    /// Its policy, or the store's volumes, were changed.
     Misplaced,
     /// It is read often.
     Hot,
@@ -87,24 +87,24 @@ impl Cause {
         [Cause::Garbage, Cause::Aged, Cause::Returned, Cause::Misplaced, Cause::Hot];
 }
 
-/// A place that is held open.
+/// Open volume.
 pub(crate) struct Held {
     pub(crate) number: u32,
     pub(crate) class: MediaClass,
     pub(crate) directory: Arc<dyn Directory>,
-    /// The most bytes that the store takes there; `u64::MAX` is no bound.
+    /// Quota of the store on the volume in bytes; `u64::MAX` for no quota.
     bytes_max: AtomicU64,
-    /// How files are mapped, if it is persistent memory.
+    /// Mode in which files are mapped, if the volume is persistent memory.
     pub(crate) pmem: Option<PmemMode>,
     /// Bytes of the store's files.
     used: AtomicU64,
-    /// Nothing new is put there.
+    /// True if nothing new is put there.
     is_retiring: AtomicBool,
     pub(crate) written: VolumeCounters,
-    /// What the first sync of its names said that failed. After that nobody knows which of those
-    /// are durable that were new then, whoever had made them, and no later sync would tell.
+    /// First failure of a sync of the names. It leaves unknown which new names are durable, and a
+    /// later sync would not tell either.
     names_failed: Mutex<Option<String>>,
-    /// Keeps others out of all volumes but the home, whose lock the store has.
+    /// Lock on any volume but the home, whose lock the store holds.
     lock: Mutex<Option<DirectoryLock>>,
 }
 
@@ -114,14 +114,14 @@ impl fmt::Debug for Held {
     }
 }
 
-/// A file, and what it takes.
+/// File on a volume, with its bytes.
 #[derive(Debug, Clone)]
 struct Known {
     place: Arc<Held>,
     bytes: u64,
 }
 
-/// The volumes of a store.
+/// Volumes of a store.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     home: Arc<dyn Directory>,
@@ -129,26 +129,27 @@ pub(crate) struct Volumes {
     reserve_bytes: u64,
     all: RwLock<Vec<Arc<Held>>>,
     files: RwLock<HashMap<String, Known>>,
-    /// Files that are in two volumes since a crash came when they were moved: the other ones.
+    /// Second copies of files, left by a crash during a file move.
     copies: Mutex<Vec<(Arc<Held>, String)>>,
-    /// Those that were not there when the store was opened to be read.
+    /// Volumes that were missing when the store was opened read-only.
     missing: Vec<Missing>,
 }
 
-/// What a place is wanted for.
+/// Purpose of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// Runs: keys, and values beside them.
     Keys,
     /// Values that are written again.
     Values,
-    /// What comes.
+    /// New writes.
     Log,
 }
 
 impl What {
-    /// The share of a class that it leaves free where there is a slower one. Values leave what
-    /// would make them sink again; what comes leaves room for its keys.
+    /// Returns the share of a class that such files leave free if there is a slower class. Values
+    /// leave the share below which they would be demoted again. The log leaves room for the keys of
+    /// its writes.
     const fn kept_free(self) -> f64 {
         match self {
             What::Keys => 0.05,
@@ -158,19 +159,19 @@ impl What {
     }
 }
 
-/// A place that is not there, and what was found instead.
+/// Volume that is missing, with a description of what was found instead.
 #[derive(Debug, Clone)]
 pub(crate) struct Missing {
     pub(crate) state: VolumeState,
     pub(crate) what: String,
 }
 
-/// How volumes are opened.
+/// Mode of opening volumes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
     pub(crate) pmem: Option<PmemMode>,
     pub(crate) reserve_bytes: u64,
-    /// Volumes that are missing do not matter.
+    /// True if volumes may be missing.
     pub(crate) is_partial: bool,
 }
 
@@ -182,11 +183,11 @@ impl Access {
 }
 
 impl Volumes {
-    /// Opens the volumes that a manifest names: those that are given, wherever they lie, the others
-    /// where the manifest says.
+    /// Opens the volumes that a manifest names: the given ones wherever they lie, the others where
+    /// the manifest says.
     ///
     /// # Errors
-    /// If one is missing, or is another's, or somebody else has it.
+    /// Fails if a volume is missing, belongs to another store, or is locked by another process.
     pub(crate) fn open(
         home: &Arc<dyn Directory>,
         given: &[Arc<dyn Directory>],
@@ -217,7 +218,7 @@ impl Volumes {
                     continue;
                 }
             };
-            // A store with one directory is on persistent memory if it is opened so.
+            // A store with one directory lies on persistent memory if it is opened so.
             let class = if is_alone && pmem.is_some() { MediaClass::Pmem } else { state.class };
             let (number, bytes_max) = (state.place, state.bytes_max);
             let held = Held::new(number, Volume { class, directory, bytes_max }, pmem, lock);
@@ -239,10 +240,10 @@ impl Volumes {
         }
     }
 
-    /// Lets the labels say whose the volumes are, of which the home has moved.
+    /// Updates the volumes' labels after the home has moved.
     ///
     /// # Errors
-    /// If a disk fails.
+    /// Fails if a disk fails.
     pub(crate) fn name_home(&self) -> Result<(), StoreError> {
         let home = shown(self.home.path());
         for place in self.all().iter().filter(|place| place.number != manifest::HOME) {
@@ -255,7 +256,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// What can be read though volumes are missing.
+    /// Describes the data that can be read while volumes are missing.
     fn readable(&self, manifest: &Manifest) -> String {
         let is_there = |name: String| self.find(&name).is_some();
         let has_runs =
@@ -275,7 +276,7 @@ impl Volumes {
         )
     }
 
-    /// Notes which file lies where.
+    /// Records which file lies on which volume.
     fn look(&self) -> Result<(), StoreError> {
         let mut files = self.files.write();
         for place in self.all.read().iter() {
@@ -290,10 +291,10 @@ impl Volumes {
         Ok(())
     }
 
-    /// Removes those of files that are in two volumes.
+    /// Removes the second copies of files that lie on two volumes.
     ///
     /// # Errors
-    /// If a disk fails.
+    /// Fails if a disk fails.
     pub(crate) fn remove_copies(&self) -> Result<(), StoreError> {
         let copies = std::mem::take(&mut *self.copies.lock());
         if copies.is_empty() {
@@ -302,8 +303,8 @@ impl Volumes {
         let is_ours =
             |name: &str| segment::number_of(name).is_some() || run::number_of(name).is_some();
         let ours: Vec<_> = copies.iter().filter(|(_, name)| is_ours(name)).collect();
-        // The other ones may have got their names shortly before the process died, or by a sync
-        // that failed, after which none is sure that is not given again.
+        // The copies that stay may have got their names shortly before the process died, or behind
+        // a sync that failed. Only giving a file its name again makes the name durable.
         for (_, name) in &ours {
             if mutation_site!("a file that is in two places gets its name again") {
                 continue;
@@ -318,27 +319,27 @@ impl Volumes {
         ours.iter().try_for_each(|(place, name)| Ok(place.directory.remove(name)?))
     }
 
-    /// The directory that has the manifest.
+    /// Returns the directory that holds the manifest.
     pub(crate) fn home(&self) -> &Arc<dyn Directory> {
         &self.home
     }
 
-    /// Whether a write is durable when it is acknowledged, wherever it lies.
+    /// Returns true if a write is durable when it is acknowledged, on any volume.
     pub(crate) fn are_durable_at_once(&self) -> bool {
         self.pmem.is_some()
     }
 
-    /// All volumes.
+    /// Returns all volumes.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         self.all.read().clone()
     }
 
-    /// Those that were missing.
+    /// Returns the volumes that were missing.
     pub(crate) fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
-    /// That a file must lie in a place that is missing, if it is in none of the others.
+    /// Returns a message if a file is not on the open volumes, and so must lie on a missing one.
     pub(crate) fn away(&self, name: &str) -> Option<String> {
         if self.missing.is_empty() || self.find(name).is_some() {
             return None;
@@ -348,37 +349,39 @@ impl Volumes {
         Some(format!("{name} lies in a place that is missing: {paths}"))
     }
 
-    /// Whether there is a place of a class that takes new files.
+    /// Returns true if a volume of a class takes new files.
     pub(crate) fn has(&self, class: MediaClass) -> bool {
         self.all.read().iter().any(|place| place.class == class && !place.is_retiring())
     }
 
-    /// How many volumes there are.
+    /// Returns the number of volumes.
     pub(crate) fn count_volumes(&self) -> usize {
         self.all.read().len()
     }
 
-    /// The names of all files, in order.
+    /// Returns the names of all files, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.files.read().keys().cloned().collect();
         names.sort_unstable();
         names
     }
 
-    /// The place that a file lies in, if it is there.
+    /// Returns the volume that a file lies on, if the file exists.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Held>> {
         self.files.read().get(name).map(|known| known.place.clone())
     }
 
-    /// The directory that a file lies in; if it is in none, any of them will say so.
+    /// Returns the directory that a file lies in. For a missing file, it returns the home, whose
+    /// error will say that the file is missing.
     pub(crate) fn directory_of(&self, name: &str) -> Arc<dyn Directory> {
         self.find(name).map_or_else(|| self.home.clone(), |place| place.directory.clone())
     }
 
-    /// Refuses what has a name and is no file, which no list has: a link to a file, for example.
+    /// Refuses a name that exists but is no file, such as a link. The list of files leaves these
+    /// out.
     ///
     /// # Errors
-    /// If there is such a thing, or a directory cannot be read.
+    /// Fails if there is such an entry, or if a directory cannot be read.
     pub(crate) fn refuse_other(&self, name: &str) -> Result<(), StoreError> {
         if self.find(name).is_some() {
             return Ok(());
@@ -393,20 +396,20 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether a file lies where nothing may stay.
+    /// Returns true if a file lies on a retiring volume.
     pub(crate) fn is_retiring(&self, name: &str) -> bool {
         self.files.read().get(name).is_some_and(|known| known.place.is_retiring())
     }
 
-    /// The class of a file.
+    /// Returns the class of a file.
     pub(crate) fn class_of(&self, name: &str) -> Option<MediaClass> {
         self.files.read().get(name).map(|known| known.place.class)
     }
 
-    /// Notes that a file is made, or has become larger.
+    /// Records that a file was created or has grown.
     pub(crate) fn made(&self, name: String, place: &Arc<Held>, bytes: u64) {
         let known = Known { place: place.clone(), bytes };
-        // Before anybody can remove it.
+        // The bytes are counted first: once the file is listed, another thread may remove it.
         place.used.fetch_add(bytes, Relaxed);
         let before = self.files.write().insert(name, known);
         if let Some(before) = before {
@@ -414,17 +417,17 @@ impl Volumes {
         }
     }
 
-    /// Notes what a file takes that was there when the store was opened.
+    /// Records the bytes of a file that existed when the store was opened.
     pub(crate) fn has_bytes(&self, name: &str, bytes: u64) {
         if let Some(place) = self.find(name) {
             self.made(name.to_owned(), &place, bytes);
         }
     }
 
-    /// Removes a file, wherever it is; that it does not exist is no error.
+    /// Removes a file from its volume. A missing file is no error.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(crate) fn remove(&self, name: &str) -> Result<(), StoreError> {
         let known = self.files.write().remove(name);
         match known {
@@ -436,30 +439,31 @@ impl Volumes {
         }
     }
 
-    /// Makes all names durable that were made, changed or removed in any of the volumes.
+    /// Makes all created, changed and removed names durable on all volumes.
     ///
     /// # Errors
-    /// If a disk fails.
+    /// Fails if a disk fails.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.all().iter().try_for_each(|place| place.sync_names())
     }
 
-    /// Puts a manifest in the place of the one before, durably; answers its bytes.
+    /// Replaces the manifest durably. Returns its bytes.
     ///
     /// # Errors
-    /// If the disk fails: then either may be there, and no name in the home is made durable.
+    /// Fails if the disk fails. Either manifest may then be on the disk, and no name in the home is
+    /// made durable any more.
     pub(crate) fn save(&self, manifest: &Manifest) -> Result<u64, StoreError> {
         let home = self.all.read().first().cloned();
         let save = || manifest.save(&*self.home);
         home.map_or_else(save, |home| home.settle_names(save))
     }
 
-    /// The place for a file that flushing or merging writes: of the first of some classes that has
-    /// room. If none of them has, one of any class that has, the largest class first: what was
-    /// acknowledged is kept, though not where it should be.
+    /// Chooses the volume for a file of a flush or compaction: of the first given class that has
+    /// room. If none has, the volume is of any class with room, the largest class first.
+    /// Acknowledged writes are kept, though not where they should lie.
     ///
     /// # Errors
-    /// If there is none that has room.
+    /// Fails if no volume has room.
     pub(crate) fn choose(
         &self,
         what: What,
@@ -472,10 +476,10 @@ impl Volumes {
         })
     }
 
-    /// The same, of these classes only.
+    /// Chooses the volume for a file of a flush or compaction, of the given classes only.
     ///
     /// # Errors
-    /// If none of them has room.
+    /// Fails if none of them has room.
     pub(crate) fn choose_strictly(
         &self,
         what: What,
@@ -488,15 +492,16 @@ impl Volumes {
         self.first_with_room(classes.map(|class| (*class, kept(*class))), bytes)
     }
 
-    /// As [`Volumes::choose`]; where only the reserve is left, that is taken.
+    /// Chooses a volume as [`Volumes::choose`] does, but takes from the reserve if nothing else is
+    /// left.
     pub(crate) fn choose_of_reserve(&self, what: What, classes: Classes, bytes: u64) -> Arc<Held> {
         self.choose(what, classes, bytes).unwrap_or_else(|_| self.with_most_room(classes))
     }
 
-    /// The place for a new file of the log: the fastest that has room.
+    /// Chooses the volume for a new file of the log: the fastest with room.
     ///
     /// # Errors
-    /// If none has.
+    /// Fails if no volume has room.
     pub(crate) fn choose_for_log(&self, bytes: u64) -> Result<Arc<Held>, StoreError> {
         let has = MediaClass::ALL.map(|class| (class, self.has(class)));
         let had: Vec<MediaClass> =
@@ -505,8 +510,8 @@ impl Volumes {
         self.choose_strictly(What::Log, classes, bytes)
     }
 
-    /// A place of the first of some classes that has room for so many bytes, and then still has
-    /// the reserve, and the share of the class that is to be kept free.
+    /// Returns a volume of the first class that has room for so many bytes beside the reserve and
+    /// the share of the class to keep free.
     fn first_with_room(
         &self,
         classes: impl Iterator<Item = (MediaClass, f64)>,
@@ -532,16 +537,16 @@ impl Volumes {
         Err(StoreError::NoRoom { what })
     }
 
-    /// What is kept of a place for deleting and merging: of one with a narrow bound no more than a
-    /// quarter of it, or nothing would ever lie there.
+    /// Returns the reserve of a volume for deletes and compactions. It is at most a quarter of a
+    /// quota, because a volume with a narrow quota would otherwise stay empty.
     fn reserve_of(&self, place: &Held) -> u64 {
         place.bytes_max().map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
     }
 
-    /// Refuses to do without a place if the others have no room for so many bytes.
+    /// Refuses to retire a volume if the others lack room for so many bytes.
     ///
     /// # Errors
-    /// If they have not.
+    /// Fails if they lack the room.
     pub(crate) fn check_room_beside(&self, held: &Held, bytes: u64) -> Result<(), StoreError> {
         let others = self.all().into_iter();
         let others = others.filter(|other| other.number != held.number && !other.is_retiring());
@@ -570,7 +575,8 @@ impl Volumes {
         most.unwrap_or(&all[0]).clone()
     }
 
-    /// What a class has, and what of it is free; none if there is no such class, or no bound.
+    /// Returns the size and the free bytes of a class; `None` if it has no volume or no known
+    /// limit.
     pub(crate) fn fill(&self, class: MediaClass) -> Option<Fill> {
         let mut fill = Fill::default();
         let all = self.all.read();
@@ -582,10 +588,10 @@ impl Volumes {
         (fill.bytes > 0).then_some(fill)
     }
 
-    /// Takes a new place in, which the manifest is to name.
+    /// Prepares a new volume before the manifest names it.
     ///
     /// # Errors
-    /// If it has files in it, or cannot be written to.
+    /// Fails if the directory contains files or cannot be written to.
     pub(crate) fn prepare(
         &self,
         place: &Volume,
@@ -596,17 +602,17 @@ impl Volumes {
         Ok(Arc::new(Held::new(number, place.clone(), self.pmem, Some(lock))))
     }
 
-    /// Uses a place that the manifest names now.
+    /// Adds a volume that the manifest now names.
     pub(crate) fn add(&self, held: Arc<Held>) {
         self.all.write().push(held);
     }
 
-    /// Lets others have the volumes.
+    /// Unlocks the volumes for other processes.
     pub(crate) fn unlock(&self) {
         self.all().iter().for_each(|place| *place.lock.lock() = None);
     }
 
-    /// How many files of the store a place has; those of others are left alone.
+    /// Returns the number of the store's files on a volume. Other files do not count.
     pub(crate) fn count(&self, place: &Arc<Held>) -> usize {
         let is_ours = |name: &str| {
             let is_data = segment::number_of(name).is_some() || run::number_of(name).is_some();
@@ -617,10 +623,10 @@ impl Volumes {
         here.filter(|(name, _)| is_ours(name)).count()
     }
 
-    /// Forgets a place that has no files, and that no manifest names any more.
+    /// Removes a volume that has no files, and that the manifest no longer names.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(crate) fn forget(&self, held: &Held) -> Result<(), StoreError> {
         self.all.write().retain(|place| place.number != held.number);
         held.directory.remove(LABEL)?;
@@ -629,12 +635,12 @@ impl Volumes {
     }
 }
 
-/// What a class has.
+/// Size of a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Fill {
-    /// The store's files, and what is free.
+    /// Bytes of the store's files, plus the free bytes.
     pub(crate) bytes: u64,
-    /// What is free, the reserve left out.
+    /// Free bytes without the reserve.
     pub(crate) free: u64,
 }
 
@@ -664,23 +670,23 @@ impl Held {
         Volume { class: *class, directory: directory.clone(), bytes_max: self.bytes_max() }
     }
 
-    /// The most bytes that the store takes there, if there is a bound.
+    /// Returns the quota in bytes, if there is one.
     pub(crate) fn bytes_max(&self) -> Option<u64> {
         Some(self.bytes_max.load(Relaxed)).filter(|most| *most < u64::MAX)
     }
 
-    /// Lets new files be put there again, up to a bound.
+    /// Opens the volume for new files again, up to a quota.
     pub(crate) fn take_back(&self, bytes_max: Option<u64>) {
         self.bytes_max.store(bytes_max.unwrap_or(u64::MAX), Relaxed);
         self.set_retiring(false);
     }
 
-    /// Bytes of the store's files.
+    /// Returns the bytes of the store's files.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// A file of so many bytes goes, or goes elsewhere.
+    /// Subtracts the bytes of a file that leaves the volume.
     fn give_back(&self, bytes: u64) {
         let used = self.used.fetch_sub(bytes, Relaxed);
         assert!(bytes <= used, "a file of {bytes} bytes goes from {self:?}, which has {used}");
@@ -690,23 +696,23 @@ impl Held {
         self.is_retiring.load(Relaxed)
     }
 
-    /// Makes all names durable that were made, changed or removed in it.
+    /// Makes all created, changed and removed names durable.
     ///
     /// # Errors
-    /// If the disk fails, or has failed at that since the store was opened.
+    /// Fails if the disk fails, or if an earlier sync has failed since the store was opened.
     #[track_caller]
     pub(crate) fn sync_names(&self) -> Result<(), StoreError> {
         let caller = Location::caller();
         self.settle_names(|| Ok(self.directory.sync_at(caller)?))
     }
 
-    /// Whether that has failed since the store was opened.
+    /// Returns true if a sync of the names has failed since the store was opened.
     pub(crate) fn has_failed_to_sync_names(&self) -> bool {
         self.names_failed.lock().is_some()
     }
 
-    /// Does what ends with a sync of the names; nobody else's comes in between, so that whoever
-    /// comes next knows whether it failed.
+    /// Runs an operation that ends with a sync of the names. The lock keeps other syncs out, so the
+    /// next one learns whether this one failed.
     fn settle_names<T>(
         &self,
         settle: impl FnOnce() -> Result<T, StoreError>,
@@ -731,7 +737,8 @@ impl Held {
         self.is_retiring.store(is_retiring, Relaxed);
     }
 
-    /// What more it may take; none if nobody says.
+    /// Returns the bytes that the volume still has room for; `None` if neither the file system nor
+    /// a quota tells.
     pub(crate) fn room(&self) -> Option<u64> {
         let of_system = self.directory.free_bytes().ok();
         let of_quota = self.bytes_max().map(|most| most.saturating_sub(self.used()));
@@ -747,7 +754,7 @@ impl Label {
         self.store == store && self.place == place
     }
 
-    /// What a directory's label says; none if it has none.
+    /// Reads the label of a directory, if it has one.
     fn read(directory: &dyn Directory) -> Result<Option<Label>, StoreError> {
         let bytes = match directory.read(LABEL) {
             Ok(bytes) => bytes,
@@ -757,12 +764,12 @@ impl Label {
         manifest::read_checked(&bytes, &directory.path().join(LABEL)).map(Some)
     }
 
-    /// Refuses a place for a home if the label names another one, and that is still there and has
-    /// the place where it lies: then one of the two homes is a copy, and whichever is opened would
-    /// remove the files of the other from the place. A home that has moved is not where it was.
+    /// Refuses a volume whose label names another home that still exists and still claims the
+    /// volume at this path. One of the two homes is then a copy, and opening either would remove
+    /// the other's files from the volume. A home that has moved is no longer at its old path.
     ///
     /// # Errors
-    /// If it is another's.
+    /// Fails if the volume belongs to another home.
     fn check_whose(
         &self,
         home: &Arc<dyn Directory>,
@@ -796,7 +803,7 @@ impl Label {
     }
 }
 
-/// A directory by its path, if there is one.
+/// Opens a directory by its path, if it exists.
 fn directory_at(
     home: &Arc<dyn Directory>,
     path: &Path,
@@ -810,20 +817,20 @@ fn directory_at(
     }
 }
 
-/// A path that leads there from wherever the store is opened the next time.
+/// Returns a path that stays valid wherever the store is opened the next time.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The same as it is written down.
+/// Returns the absolute path as text for the manifest.
 pub(crate) fn shown(path: &Path) -> String {
     absolute(path).display().to_string()
 }
 
-/// Notes in a manifest where volumes are that are given: they may have moved.
+/// Records the paths of given volumes in a manifest, because the volumes may have moved.
 ///
 /// # Errors
-/// If the path of one cannot be written down.
+/// Fails if a path cannot be stored as text.
 pub(crate) fn note_moved(
     manifest: &mut Manifest,
     given: &[Arc<dyn Directory>],
@@ -841,7 +848,7 @@ pub(crate) fn note_moved(
     Ok(())
 }
 
-/// Refuses a directory whose path would be another one once it is written down.
+/// Refuses a directory whose path would change when it is stored as text.
 fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
     let path = directory.path();
     if path.to_str().is_some() {
@@ -855,7 +862,7 @@ fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
     Err(StoreError::Options { what })
 }
 
-/// A place that is opened, with the lock that keeps others out.
+/// Open volume, with the lock that keeps other processes out.
 type Opened = (Arc<dyn Directory>, Option<DirectoryLock>);
 
 fn claim(directory: Arc<dyn Directory>) -> Result<Opened, StoreError> {
@@ -863,7 +870,7 @@ fn claim(directory: Arc<dyn Directory>) -> Result<Opened, StoreError> {
     Ok((directory, Some(lock)))
 }
 
-/// Opens a place where the manifest says that it is; or says why it is not there.
+/// Opens a volume where the manifest says it is, or returns why it is missing.
 fn open_labelled(
     home: &Arc<dyn Directory>,
     store: u64,
@@ -886,16 +893,16 @@ fn open_labelled(
     }
 }
 
-/// Lets a place go that was labelled, and that no manifest names.
+/// Removes the label of a directory that the manifest does not name.
 pub(crate) fn unlabel(place: &Volume) {
-    // Why it is let go says more than why it cannot be.
+    // The reason for removing the label matters more to the caller than a failure to do so.
     let _ = place.directory.remove(LABEL);
 }
 
-/// Labels an empty directory as a place of a store, and locks it.
+/// Labels an empty directory as a volume of a store, and locks it.
 ///
 /// # Errors
-/// If there is something in it, or it cannot be written to.
+/// Fails if the directory has contents or cannot be written to.
 pub(crate) fn label(
     place: &Volume,
     store: u64,
@@ -906,7 +913,7 @@ pub(crate) fn label(
     check_text(&**home)?;
     check_text(&**directory)?;
     let lock = directory.lock()?;
-    // A crash came when it was labelled the last time, or before the manifest named it.
+    // A crash may have left a label, from an earlier attempt or from before the manifest named it.
     let before = Label::read(&**directory).ok().flatten().filter(|label| label.store == store);
     if directory.list()?.iter().any(|entry| entry.name != LABEL || before.is_none()) {
         return Err(StoreError::Exists { directory: directory.path().to_owned() });
@@ -922,14 +929,14 @@ pub(crate) fn label(
     Ok(lock)
 }
 
-/// Refuses a directory for a copy that lies in one of the store's.
+/// Refuses a directory for a copy inside one of the store's directories.
 ///
 /// # Errors
-/// If it does.
+/// Fails if it lies inside.
 pub(crate) fn check_apart(path: &Path, store: &Path) -> Result<(), StoreError> {
     match files::is_within(path, store) {
         Ok(true) => Err(StoreError::Nested { path: path.to_owned(), store: store.to_owned() }),
-        // Whoever opens it says what is wrong with it.
+        // Opening the directory reports its failure.
         Ok(false) | Err(_) => Ok(()),
     }
 }

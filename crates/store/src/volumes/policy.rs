@@ -1,28 +1,28 @@
-//! Media policies: which class of media holds the keys and the values of a `Kvs`, while they are
-//! young and once they are aged.
+//! Media policies: the classes of media that hold the keys and the values of a `Kvs`, while they
+//! are young and once they are aged.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A class of media, from the fastest to the largest.
+/// Class of media, from the fastest to the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MediaClass {
-    /// Persistent memory, or CXL memory that keeps what is in it.
+    /// Persistent memory, or CXL memory that keeps its contents.
     Pmem,
-    /// A drive that is fast, and endures many writes.
+    /// Fast drive that endures many writes.
     Staging,
-    /// Drives that hold much for their price.
+    /// Drives with a large capacity for their price.
     Capacity,
 }
 
 impl MediaClass {
-    /// All of them, the fastest first.
+    /// All classes, the fastest first.
     pub const ALL: [MediaClass; 3] = [MediaClass::Pmem, MediaClass::Staging, MediaClass::Capacity];
 
-    /// What it is called.
+    /// Returns the name of the class.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,8 +48,8 @@ impl FromStr for MediaClass {
     }
 }
 
-/// Classes in the order in which they are tried: where the first has no room the next one is taken.
-/// What lies on one of them lies where it may.
+/// Classes in the order in which they are tried: the next one is taken where one has no room. Data
+/// on any of them may stay there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<MediaClass>", into = "Vec<MediaClass>")]
 pub struct Classes {
@@ -66,7 +66,7 @@ impl Classes {
     pub const STAGING: Classes = Classes::one(MediaClass::Staging);
     /// Capacity only.
     pub const CAPACITY: Classes = Classes::one(MediaClass::Capacity);
-    /// Staging, and capacity where that has no room.
+    /// Staging, and capacity if that has no room.
     pub const STAGING_THEN_CAPACITY: Classes =
         Classes { all: [MediaClass::Staging, MediaClass::Capacity, MediaClass::Capacity], len: 2 };
 
@@ -74,10 +74,10 @@ impl Classes {
         Classes { all: [class; 3], len: 1 }
     }
 
-    /// Some classes, in an order.
+    /// Creates a list of classes, in order of preference.
     ///
     /// # Errors
-    /// If there is none, or one is named twice.
+    /// Fails if the list is empty or names a class twice.
     pub fn new(classes: &[MediaClass]) -> Result<Classes, String> {
         let is_twice = |at: usize| classes[..at].contains(&classes[at]);
         if (1..classes.len()).any(is_twice) {
@@ -91,30 +91,30 @@ impl Classes {
         Ok(Classes { all, len: classes.len().min(all.len()) as u8 })
     }
 
-    /// The classes.
+    /// Returns the classes in order.
     #[must_use]
     pub fn as_slice(&self) -> &[MediaClass] {
         &self.all[..self.len as usize]
     }
 
-    /// Whether a class is among them.
+    /// Returns true if a class is in the list.
     #[must_use]
     pub fn has(&self, class: MediaClass) -> bool {
         self.as_slice().contains(&class)
     }
 
-    /// Whether one class is preferred to another, and both are among them.
+    /// Returns true if both classes are in the list, and `one` is preferred to `other`.
     pub(crate) fn prefers(&self, one: MediaClass, other: MediaClass) -> bool {
         let rank = |class| self.as_slice().iter().position(|it| *it == class);
         rank(one).zip(rank(other)).is_some_and(|(one, other)| one < other)
     }
 
-    /// Those that are preferred to a class.
+    /// Returns the classes that are preferred to `class`; all if there are none.
     pub(crate) fn before(&self, class: MediaClass) -> Classes {
         self.filtered(|it| self.prefers(it, class))
     }
 
-    /// Those that some condition holds for; all if it holds for none.
+    /// Returns the classes that satisfy a condition; all if none does.
     pub(crate) fn filtered(&self, is_wanted: impl Fn(MediaClass) -> bool) -> Classes {
         let kept: Vec<_> = self.as_slice().iter().copied().filter(|it| is_wanted(*it)).collect();
         Classes::new(&kept).unwrap_or(*self)
@@ -160,12 +160,13 @@ impl FromStr for Classes {
     }
 }
 
-/// Where the keys and the values of a `Kvs` lie once they are flushed. Data are young until all
-/// runs of the `Kvs` have been merged into one; then they are aged. Values that are small enough
-/// to lie beside their keys are kept as these are.
+/// Classes that hold the keys and the values of a `Kvs` once they are flushed.
 ///
-/// As text it is the name of a template, or `young-keys=`, `young-values=`, `aged-keys=` and
-/// `aged-values=`, each with classes that are parted by slashes, all of them parted by commas.
+/// Data are young until a compaction of all runs of the `Kvs`, which makes them aged. Values small
+/// enough to lie beside their keys are stored with these.
+///
+/// As text, a policy is the name of a template, or `young-keys=`, `young-values=`, `aged-keys=` and
+/// `aged-values=`, separated by commas, each with classes separated by slashes.
 ///
 /// ```
 /// use entresol_store::Policy;
@@ -178,20 +179,20 @@ impl FromStr for Classes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// The keys of young data.
+    /// Classes for the keys of young data.
     pub young_keys: Classes,
-    /// The values of young data.
+    /// Classes for the values of young data.
     pub young_values: Classes,
-    /// The keys of aged data.
+    /// Classes for the keys of aged data.
     pub aged_keys: Classes,
-    /// The values of aged data.
+    /// Classes for the values of aged data.
     pub aged_values: Classes,
 }
 
 impl Policy {
-    /// The templates, by their names. The first is what a `Kvs` has if nothing is said: all as
-    /// fast as there is room for, and where there is none values sink first. Six are HSE's, with
-    /// its names; «max» and «min» say how much is on the capacity class.
+    /// Templates with their names. The first one is the default: everything lies as fast as there
+    /// is room, and values are demoted first. Six are HSE's, with its names; «max» and «min» say
+    /// how much lies on the capacity class.
     pub const TEMPLATES: [(&'static str, Policy); 8] = [
         ("fastest", Policy::all(Classes::FASTEST)),
         ("staging-then-capacity", Policy::all(Classes::STAGING_THEN_CAPACITY)),
@@ -216,7 +217,7 @@ impl Policy {
         ),
     ];
 
-    /// Everything on the same classes.
+    /// Creates a policy that puts all data on the same classes.
     #[must_use]
     pub const fn all(classes: Classes) -> Policy {
         Policy {
@@ -227,7 +228,7 @@ impl Policy {
         }
     }
 
-    /// Its four parts, by their names.
+    /// Returns the four parts with their names.
     pub(crate) const fn parts(&self) -> [(&'static str, Classes); 4] {
         [
             ("young-keys", self.young_keys),
@@ -237,12 +238,12 @@ impl Policy {
         ]
     }
 
-    /// Where keys lie.
+    /// Returns the classes for keys.
     pub(crate) const fn keys(&self, is_aged: bool) -> Classes {
         if is_aged { self.aged_keys } else { self.young_keys }
     }
 
-    /// Where values lie.
+    /// Returns the classes for values.
     pub(crate) const fn values(&self, is_aged: bool) -> Classes {
         if is_aged { self.aged_values } else { self.young_values }
     }

@@ -1,6 +1,6 @@
-//! Entering the records of a log that is read, each a few behind the one that is looked at: the
-//! lines of the table that they go to, of which hardly one is in the processor's cache, are fetched
-//! meanwhile.
+//! Enters the records of a log that recovery reads into a generation, a few records late. Meanwhile
+//! the processor fetches the cache lines of the hash table that they go to, hardly one of which is
+//! in its cache.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::StoreError;
 use crate::memtable::Generation;
 use crate::types::{Expiry, KvsId, RecordPlace, Sequence};
 
-/// So many records wait.
+/// Number of records that wait.
 const RECORDS: usize = 16;
 
 /// Records that are not entered yet, in their order.
@@ -28,10 +28,10 @@ struct Waiting {
 }
 
 impl Ahead {
-    /// Enters a record into a generation, in its turn.
+    /// Queues a record, and enters the oldest one of a full queue into the generation.
     ///
     /// # Errors
-    /// If an earlier one cannot be entered.
+    /// Fails if an earlier record cannot be entered.
     pub(super) fn enter(
         &mut self,
         generation: &Generation,
@@ -59,10 +59,10 @@ impl Ahead {
         Ok(())
     }
 
-    /// Enters all that wait.
+    /// Enters all records that wait.
     ///
     /// # Errors
-    /// If one cannot be entered.
+    /// Fails if one of them cannot be entered.
     pub(super) fn finish(&mut self, generation: &Generation) -> Result<(), StoreError> {
         while !self.0.is_empty() {
             self.enter_oldest(generation)?;
@@ -70,11 +70,11 @@ impl Ahead {
         Ok(())
     }
 
-    /// Answers what its key was kept in.
+    /// Enters the oldest record. Returns the buffer of its key for another use.
     fn enter_oldest(&mut self, generation: &Generation) -> Result<Vec<u8>, StoreError> {
         let Some(waiting) = self.0.pop_front() else { return Ok(Vec::new()) };
         let Waiting { kind, kvs, key, hash, sequence, segment, offset } = waiting;
-        // Of the value nothing is entered but where it is.
+        // The memtable needs the location of the value, not its bytes.
         let draft = Draft { kind, kvs, expiry: Expiry::NEVER, key: &key, value: &[] };
         generation.enter((&draft, hash), sequence, segment, offset)?;
         Ok(key)

@@ -1,7 +1,7 @@
-//! What lies behind the end that was found of a log. A crash leaves segments there that no sync had
-//! come to. One that says that all before it are durable was synced itself, behind all of them: it
-//! proves that the log went on, and that what was found to be its end is damage, or that a file is
-//! missing.
+//! Segments behind the end that was found of a log. A crash leaves segments there that no sync had
+//! reached yet. But a segment with the mark that all before it are durable was itself synced,
+//! behind all of them. It proves that the log went on, and that the end that was found is damage or
+//! a missing file.
 
 use super::chain::Chain;
 use super::segment::{self, FIRST_RECORD, Segment};
@@ -9,47 +9,48 @@ use crate::StoreError;
 use crate::types::{SegmentNumber, Sequence};
 use crate::volumes::Volumes;
 
-/// Where a log was found to end.
+/// Position at which a log was found to end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogEnd {
-    /// The segment that has nothing more.
+    /// Segment in which no more records follow.
     pub(super) segment: SegmentNumber,
-    /// Where in it.
+    /// Offset in the segment.
     pub(super) offset: u64,
-    /// What is there instead.
+    /// Description of what is there instead of a record.
     pub(super) why: &'static str,
 }
 
 impl LogEnd {
-    /// In a segment that never became one, or has lost its header.
+    /// Creates the end of a log whose last segment has no valid header: it was never finished, or
+    /// has lost its header.
     pub(super) fn without_header(segment: SegmentNumber) -> LogEnd {
         LogEnd { segment, offset: 8, why: "the checksum of the header is wrong" }
     }
 
-    /// Where a segment's records end without a seal.
+    /// Creates the end of a log whose last segment has records but no seal.
     pub(super) fn of_records(segment: SegmentNumber, offset: u64) -> LogEnd {
         LogEnd { segment, offset, why: "no record begins here, or a damaged one" }
     }
 }
 
-/// What is missing of a log.
+/// Durable writes that a log lacks.
 #[derive(Debug)]
 pub(super) struct Lost {
-    /// The file that is damaged or missing, and where.
+    /// Name of the file that is damaged or missing, and offset of the damage.
     pub(super) file: String,
     pub(super) offset: u64,
-    /// What is wrong.
+    /// Description of the damage.
     pub(super) what: String,
     /// A write that was durable.
     pub(super) durable: Sequence,
 }
 
-/// What is missing of a log that was found to end with a write, if something proves it. The chain
-/// is the one that was followed; the segment in which it ends may be open. Those behind that are
-/// among the segments that are left.
+/// Returns the durable writes that a log lacks behind `last`, if a segment proves that there were
+/// any. `chain` is the chain that was followed, and `open` the segment in which it ends, if that is
+/// open. Segments behind the end are among `left`.
 ///
 /// # Errors
-/// If the disk fails.
+/// Fails if the disk fails.
 pub(super) fn lost(
     (volumes, store): (&Volumes, u64),
     last: Sequence,
@@ -61,7 +62,8 @@ pub(super) fn lost(
         Some(segment) => Said::by(segment)?,
         None => look(end.segment)?,
     };
-    // A segment has no header only if nothing was written to it, and is marked behind that.
+    // A segment gets its header before its first record, and a mark after that. A marked segment
+    // without a header has lost it.
     let has_lost_header = end.offset < FIRST_RECORD;
     let is_gap = end.offset == FIRST_RECORD && at_end.first.is_some_and(|it| it.0 > last.0 + 1);
     let is_proof = at_end.is_marked && (has_lost_header || is_gap);
@@ -88,12 +90,12 @@ pub(super) fn lost(
     Ok(Some(Lost { file: segment::file_name(file), offset, what, durable }))
 }
 
-/// What a segment says of others.
+/// Evidence that one segment gives about others.
 #[derive(Debug, Clone, Copy, Default)]
 struct Said {
-    /// That all before it are durable.
+    /// True if it is marked: all segments before it are durable.
     is_marked: bool,
-    /// Its first write.
+    /// Number of its first write.
     first: Option<Sequence>,
 }
 
@@ -104,7 +106,7 @@ impl Said {
     }
 }
 
-/// What a segment says; nothing if it is none.
+/// Reads the evidence of a segment. A file that is not a segment gives none.
 fn look_at(volumes: &Volumes, store: u64, number: SegmentNumber) -> Result<Said, StoreError> {
     let directory = volumes.directory_of(&segment::file_name(number));
     match Segment::open_unchecked(&*directory, store, number) {

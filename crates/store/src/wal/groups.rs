@@ -1,4 +1,4 @@
-//! Going over a segment's records, a whole group at a time.
+//! A scan over the records of a segment, one whole group at a time.
 
 use entresol_base::mutation_site;
 use entresol_index::Flow;
@@ -8,27 +8,27 @@ use super::segment::{FIRST_RECORD, Segment};
 use crate::StoreError;
 use crate::types::RecordPlace;
 
-/// Is shown a group of records, and says whether it wants it.
+/// Callback that gets a group of records, and stops the scan by returning `Flow::Stop`.
 pub(crate) type Visit<'a> =
     dyn FnMut(&[(RecordPlace, Record<'_>)]) -> Result<Flow, StoreError> + 'a;
 
-/// How far the records of a segment go.
+/// End of the records of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
-    /// Behind the last record that belongs to a whole group.
+    /// Offset behind the last record of a whole group.
     pub(crate) offset: u64,
-    /// Whether a seal says so.
+    /// True if a seal follows there.
     pub(crate) is_sealed: bool,
 }
 
-/// So many bytes are read at once, unless a group is longer: few enough to stay in the processor's
-/// cache until they are looked at.
+/// Bytes that are read at once, unless a group is longer. They are few enough to stay in the
+/// processor's cache until they are parsed.
 const WINDOW_BYTES: u64 = 64 << 10;
 
-/// What a disk loses at once is a page of these.
+/// Smallest unit that a disk loses.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// A part of a segment that was read, by calls of the system.
+/// A part of a segment that was read by system calls.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     begin: u64,
@@ -36,18 +36,18 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// What was read of a range, if all of it was.
+    /// Returns a range of the segment if all of it was read.
     fn get(&self, offset: u64, len: u64) -> Option<&[u8]> {
         let begin = usize::try_from(offset.checked_sub(self.begin)?).ok()?;
         self.bytes.get(begin..begin.checked_add(usize::try_from(len).ok()?)?)
     }
 
-    /// The header at an offset, if one can be there; it is not believed yet.
+    /// Returns the header at an offset, if its bytes form one. Its checksum is not verified yet.
     fn header(&self, segment: &Segment, offset: u64) -> Result<Option<Header>, StoreError> {
         let mut bytes = Vec::new();
         let found = match self.get(offset, HEADER_BYTES as u64) {
             Some(found) => found,
-            // Of a long record no more is read than is needed to know how long it is.
+            // Of a long record, only the header is read to learn its length.
             None => {
                 segment.read_by_call(offset, HEADER_BYTES, &mut bytes)?;
                 &bytes
@@ -56,7 +56,7 @@ impl Window {
         Ok(found.first_chunk().and_then(Header::decode))
     }
 
-    /// A range of a segment, and some of what lies behind it if that can be read.
+    /// Returns a range of a segment, and reads it first with some of the bytes behind it.
     fn read(&mut self, segment: &Segment, offset: u64, len: u64) -> Result<&[u8], StoreError> {
         if self.get(offset, len).is_none() {
             let room = segment.len().saturating_sub(offset);
@@ -72,10 +72,10 @@ impl Window {
         Ok(self.get(offset, len).unwrap_or_default())
     }
 
-    /// The record at an offset, if there is one that is whole and can be read.
+    /// Returns the record at an offset, if there is one that is whole and can be read.
     ///
     /// # Errors
-    /// If not even a header can be read.
+    /// Fails if not even a header can be read.
     pub(super) fn record(
         &mut self,
         segment: &Segment,
@@ -92,19 +92,19 @@ impl Window {
 }
 
 impl Segment {
-    /// Shows the records from the first on, a whole group at a time, until something else comes or
-    /// `visit` does not want the group.
+    /// Passes the records of the segment to `visit`, one whole group at a time. It ends at a seal,
+    /// at bytes that are not a whole group, or when `visit` stops it.
     ///
     /// # Errors
-    /// If the disk fails, or `visit` does.
+    /// Fails if the disk or `visit` fails.
     pub(crate) fn scan(&self, visit: &mut Visit<'_>) -> Result<End, StoreError> {
         self.scan_from(FIRST_RECORD, visit)
     }
 
-    /// The same from a record on.
+    /// Passes the records from an offset on to `visit`, as [`scan`](Segment::scan) does.
     ///
     /// # Errors
-    /// As there.
+    /// Fails if the disk or `visit` fails.
     pub(crate) fn scan_from(&self, offset: u64, visit: &mut Visit<'_>) -> Result<End, StoreError> {
         let mut end = End { offset, is_sealed: false };
         let (mut window, mut volumes) = (Window::default(), Vec::new());
@@ -116,7 +116,7 @@ impl Segment {
                 let of_record = bytes.get(begin..begin + place.bytes as usize)?;
                 Some((place, Record::decode(self.address(place.offset), of_record)?))
             };
-            // Most groups are one record, for which nothing is allocated.
+            // Most groups have one record, for which nothing is allocated.
             let (one, several);
             let records = match volumes[..] {
                 [place] => {
@@ -143,8 +143,8 @@ impl Segment {
         Ok(end)
     }
 
-    /// Puts the volumes of the records of the group at an offset into `volumes`; false if there is
-    /// no whole one by its headers, which are not believed yet.
+    /// Collects the places of the records of the group at an offset, by their headers, whose
+    /// checksums are not verified yet. Returns false if there is no whole group.
     fn group(
         &self,
         offset: u64,
@@ -182,10 +182,10 @@ mod tests {
     use crate::types::{Expiry, KvsId, SegmentNumber, Sequence};
 
     const BYTES: u64 = 4 << 20;
-    /// Shorter than what is read at once, as long as that, and longer.
+    /// Lengths below, at and above the size of a read.
     const VALUES: [usize; 7] = [0, 100, 65_000, 65_536, 9, 200_000, 1000];
 
-    /// What is shown of a segment: each group's records by the lengths of their values.
+    /// Returns the lengths of the values in each group that a scan shows.
     fn shown(segment: &Segment) -> (Vec<Vec<usize>>, End) {
         let mut groups = Vec::new();
         let end = segment.scan(&mut |group| {
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(shown(&segment), (groups.clone(), End { offset: at, is_sealed: false }));
         segment.seal(at, Sequence(1 + number as u64)).expect("room");
         assert_eq!(shown(&segment), (groups.clone(), End { offset: at, is_sealed: true }));
-        // The last byte of a group, of which the records before are whole.
+        // Damages the last byte of a group, whose earlier records stay whole.
         for (whole, end) in ends.iter().enumerate().rev() {
             let mut byte = Vec::new();
             segment.read(end - 1, 1, &mut byte).expect("inside");

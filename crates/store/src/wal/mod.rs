@@ -1,17 +1,18 @@
-//! The log: where every write lands, in order, once.
+//! The write-ahead log, where every write lands, in order, once.
 //!
 //! Who may do what:
-//! 1. A writer takes the head's lock, gets a place in the newest segment and numbers for its
-//!    records, and gives the lock back; copying and entering into the index need no lock.
-//! 2. Its write counts, and is acknowledged, once all before it are complete ([`order`]). So what
-//!    is found after a crash, up to the first record that is none, has all that was acknowledged.
-//! 3. On persistent memory each writer has persisted its records before they are complete; where
-//!    that is full, and the log goes on on a disk, each waits for a sync. Otherwise on a
-//!    disk [`Log::sync`] makes everything durable that counts when it begins, and no more: behind
-//!    it somebody may have a place that he has not written to yet. Who finds that another's sync
-//!    has done it need not do it again.
-//! 4. A segment that is full ends with a seal. The next one, whose name is durable, may belong to
-//!    the next generation.
+//! 1. A writer takes the head's lock, reserves space in the newest segment and sequence numbers for
+//!    its records, and releases the lock. Copying the records and entering them into the memtable
+//!    need no lock.
+//! 2. A write is published and acknowledged once all writes before it are complete ([`order`]).
+//!    Recovery reads up to the first gap, and so finds every acknowledged write.
+//! 3. On persistent memory each writer persists its records before they are complete. Where that is
+//!    full and the log continues on a disk, each writer waits for a sync. On a disk otherwise,
+//!    [`Log::sync`] makes all writes durable that are published when it begins, and no more: space
+//!    behind them may be reserved by a writer that has not filled it yet. A caller whose writes
+//!    were made durable by another caller's sync returns at once.
+//! 4. A full segment ends with a seal. The name of the next segment is durable already. That
+//!    segment may belong to the next generation.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -47,123 +48,124 @@ pub(crate) mod recover;
 pub(crate) mod scan;
 pub(crate) mod segment;
 
-/// How large things are.
+/// Limits of a log.
 #[derive(Debug, Clone)]
 pub(crate) struct LogOptions {
-    /// The bytes of a segment, unless a write needs more.
+    /// Bytes of a segment, unless a write needs more.
     pub(crate) segment_bytes: u64,
-    /// A generation that has grown to these is followed by the next.
+    /// Limits at which a generation is closed.
     pub(crate) generation: GenerationLimits,
-    /// Of which the indexes of generations take.
+    /// Memory budget that the indexes of generations are charged to.
     pub(crate) room: Arc<Room>,
 }
 
-/// Is told, with the head locked, that a generation is closed and another follows.
+/// Callback that is called when a generation is closed, with the closed generation, the next one,
+/// and the last write of the closed one. The head is locked meanwhile.
 pub(crate) type Rotated = Box<dyn Fn(&Arc<Generation>, &Arc<Generation>, Sequence) + Send + Sync>;
 
-/// The log of a store.
+/// The write-ahead log of a store.
 pub(crate) struct Log {
     volumes: Arc<Volumes>,
     store: u64,
     options: LogOptions,
-    /// None once the log has ended.
+    /// End of the log, where writers append; `None` once the log is closed.
     head: Mutex<Option<Head>>,
     order: Order,
-    /// All writes up to this one survive the machine's crash.
+    /// Number up to which all writes survive a crash of the machine.
     durable: AtomicU64,
-    /// The last write that lies on a disk, though the log is to lie on persistent memory.
+    /// Last write that lies on a disk although the log belongs on persistent memory.
     last_on_disk: AtomicU64,
-    /// Held by the one who syncs.
+    /// Held during a sync.
     syncing: Mutex<()>,
     next_segment: AtomicU64,
-    /// Held by the one who makes a segment, from the taking of its number until it is among the
-    /// spares or is used: segments are found again in the order of their numbers.
+    /// Held while a segment is created, from taking its number until it is a spare or in use.
+    /// Recovery reads segments in the order of their numbers, so they must be used in this order.
     making: Mutex<()>,
-    /// Segments for when the newest is full, made ahead; used in their order.
+    /// Segments that were created ahead, used in their order.
     spares: Mutex<VecDeque<Segment>>,
-    /// Where a segment was removed that could not be made, which no sync has made durable yet, and
-    /// what it is called there, if it was set aside.
+    /// Volumes on which a segment that could not be created was removed, but not yet durably, and
+    /// the name under which it was set aside there, if any.
     removed: Mutex<Vec<(Arc<Held>, Option<String>)>>,
-    /// How many segments were asked for since spares were made.
+    /// Number of segments that were requested since spares were last created.
     wanted: AtomicU64,
     failure: Arc<Failure>,
     work: Arc<Scheduler>,
     rotated: Rotated,
-    /// Whether the index of the generation that is written to, or the prefixes that are gone by it,
-    /// have grown to their limit.
+    /// True if the active generation's index or range deletes have reached their limit.
     is_index_full: AtomicBool,
-    /// By how many writes the image of that generation was behind when it was looked at last.
+    /// Number of writes by which the memtable image of the active generation lagged when last
+    /// checked.
     image_lag: AtomicU64,
 }
 
-/// Where the next record goes.
+/// Position of the next record.
 struct Head {
     generation: Arc<Generation>,
     segment: Arc<Segment>,
-    /// Which of the generation's segments it is.
+    /// Index of the segment in its generation.
     place: u32,
     used: u64,
     generation_used: u64,
-    /// The first write that it has, or is going to have.
+    /// Number of the first write that the generation has, or will have.
     generation_first: Sequence,
     next: Sequence,
-    /// Segments that are not synced to their ends, the oldest first, and up to where they are. The
-    /// last one is the newest of all.
+    /// Segments that are not synced to their ends, the oldest first, and the offsets up to which
+    /// they are. The last one is the newest segment.
     unsynced: VecDeque<(Arc<Segment>, u64)>,
     written: Written,
-    /// Whether the segment was made of the room that is left for what makes room.
+    /// True if the segment was created in the reserve for deletes and compactions.
     is_of_reserve: bool,
-    /// Whether no write begins any more.
+    /// True if no more writes may begin.
     is_stopped: bool,
 }
 
-/// What a write needs.
+/// Needs of a write.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     bytes: u64,
     records: u64,
-    /// Whether it removes keys only, by which room is made.
+    /// True if the write only deletes keys, which makes room.
     makes_room: bool,
 }
 
-/// A segment for the records that come.
+/// A segment for the next records.
 struct Next {
     segment: Segment,
-    /// Whether it was made while somebody waited.
+    /// True if it was created while a writer waited.
     is_late: bool,
     is_of_reserve: bool,
 }
 
-/// What was written since the log began.
+/// Totals of what was written since the log began.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Written {
-    /// Records.
+    /// Bytes of records.
     pub(crate) bytes: u64,
-    /// Those that are counted where they lie: all but those in the newest segment.
+    /// Bytes that are counted at their volumes: all but those in the newest segment.
     counted: u64,
-    /// Keys and values in them.
+    /// Bytes of keys and values in the records.
     pub(crate) user: u64,
-    /// Segments that were made while a writer waited.
+    /// Number of segments that were created while a writer waited.
     pub(crate) made_late: u64,
 }
 
-/// A place for a write.
+/// Space that is reserved for a write.
 struct Reserved {
     generation: Arc<Generation>,
     segment: SegmentNumber,
-    /// Which of the generation's segments that is.
+    /// Index of the segment in its generation.
     place: u32,
     offset: u64,
     first: Sequence,
 }
 
-/// What a log begins with.
+/// State with which a log begins.
 pub(crate) struct Beginning {
-    /// All that counts already, and is durable.
+    /// Last write that is published and durable already.
     pub(crate) last: Sequence,
-    /// Above the numbers of all segments that there are.
+    /// Number above those of all segments that exist.
     pub(crate) next_segment: u64,
-    /// The generation that is written to first; it has no segments yet.
+    /// The first active generation, which has no segments yet.
     pub(crate) generation: Arc<Generation>,
 }
 
@@ -171,21 +173,22 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// After so many writes the bytes of the youngest index are counted, and its image's lag.
+/// Number of writes between checks of the active memtables' memory and of the lag of their image.
 const WRITES_BETWEEN_COUNTS: u64 = 512;
-/// No more segments are made ahead, however fast they fill.
+/// Most segments that are created ahead, however fast they fill up.
 const SPARES_MAX: u64 = 4;
-/// So many bytes of a segment are made ready to be written at once, while those before are written.
+/// Bytes of a segment that are prepared for writing at once, while earlier ones are written.
 const READY_BYTES: u64 = 256 << 10;
-/// A segment that is made of the reserve has no more: what makes room is small.
+/// Most bytes of a segment in the reserve, unless a write needs more: writes that make room are
+/// small.
 const RESERVE_SEGMENT_BYTES_MAX: u64 = 256 << 10;
-/// And no more than one part in so many of what room there is: others may have filled the disk, and
-/// runs and the manifest need some.
+/// Divisor of the room that is left, of which a segment in the reserve takes one part. Other
+/// programs may have filled the disk, and runs and the manifest need some room.
 const RESERVE_PARTS: u64 = 4;
-/// A scratch buffer is not kept longer than this.
+/// Most bytes of a scratch buffer that is kept.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
-/// The bytes of a segment that is made of the reserve in a place, if no write needs more.
+/// Returns the bytes of a segment in the reserve of a volume, unless a write needs more.
 fn bytes_of_reserve(place: &Held, options: &LogOptions) -> u64 {
     let part = place.room().unwrap_or(u64::MAX) / RESERVE_PARTS / PAGE_BYTES * PAGE_BYTES;
     let bytes = part.clamp(KvdbOptions::SEGMENT_BYTES_MIN, RESERVE_SEGMENT_BYTES_MAX);
@@ -193,10 +196,10 @@ fn bytes_of_reserve(place: &Held, options: &LogOptions) -> u64 {
 }
 
 impl Log {
-    /// A log that goes on in a segment of its own.
+    /// Creates a log that continues in a new segment.
     ///
     /// # Errors
-    /// If that cannot be made.
+    /// Fails if the segment cannot be created.
     pub(crate) fn begin(
         volumes: Arc<Volumes>,
         store: u64,
@@ -254,17 +257,17 @@ impl Log {
         })
     }
 
-    /// Whether it goes on in what is left for those that make room.
+    /// Returns true if the log continues in the reserve for deletes and compactions.
     pub(crate) fn is_of_reserve(&self) -> bool {
         self.head.lock().as_ref().is_some_and(|head| head.is_of_reserve)
     }
 
-    /// What was written since the log began.
+    /// Returns the totals since the log began.
     pub(crate) fn written(&self) -> Written {
         self.head.lock().as_ref().map(|head| head.written).unwrap_or_default()
     }
 
-    /// Bytes of records that were written in a place.
+    /// Returns the bytes of records that were written to a volume.
     pub(crate) fn bytes_at(&self, place: &Arc<Held>) -> u64 {
         let head = self.head.lock();
         let newest = head.as_ref().filter(|head| {
@@ -275,7 +278,7 @@ impl Log {
         counted + newest.map_or(0, |head| head.written.bytes - head.written.counted)
     }
 
-    /// Counts what was written to the newest segment where it lies; another one follows.
+    /// Counts the bytes of the newest segment at its volume, before another segment follows.
     fn count(&self, head: &mut Head) {
         let Head { segment, written, .. } = head;
         if let Some(place) = self.volumes.find(&segment::file_name(segment.number())) {
@@ -284,34 +287,34 @@ impl Log {
         written.counted = written.bytes;
     }
 
-    /// How what is written becomes durable, if it is written in a place now.
+    /// Returns the way in which writes become durable, if they go to this volume now.
     pub(crate) fn kind_at(&self, place: &Arc<Held>) -> Option<MappedKind> {
         let segment = self.head.lock().as_ref().map(|head| head.segment.clone())?;
         let found = self.volumes.find(&segment::file_name(segment.number()))?;
         Arc::ptr_eq(&found, place).then(|| segment.kind())
     }
 
-    /// The last write that counts.
+    /// Returns the last published write.
     pub(crate) fn published(&self) -> Sequence {
         self.order.published()
     }
 
-    /// All writes up to this one survive the machine's crash.
+    /// Returns the number up to which all writes survive a crash of the machine.
     pub(crate) fn durable(&self) -> Sequence {
         Sequence(self.durable.load(Acquire))
     }
 
-    /// A number for a segment that is not the log's.
+    /// Returns a number for a segment outside the log.
     pub(crate) fn take_number(&self) -> SegmentNumber {
         SegmentNumber(self.next_segment.fetch_add(1, Relaxed))
     }
 
-    /// Writes records as one group: after a crash all of them are there, or none. Answers the
-    /// number of the last once the group counts. The caller holds the locks of their keys; before
-    /// anybody can see the records, `before_seen` is called.
+    /// Writes records as one group, of which all or none survive a crash. Returns the number of the
+    /// last one, once the group is published. The caller holds the locks of the keys. `before_seen`
+    /// is called before any reader can see the records.
     ///
     /// # Errors
-    /// If there is no room, in which case nothing was written, or an earlier write failed.
+    /// Fails if there is no room, in which case nothing was written, or if an earlier write failed.
     pub(crate) fn append(
         &self,
         drafts: &[Draft<'_>],
@@ -327,18 +330,18 @@ impl Log {
         };
         let reserved = self.reserve(claim)?;
         let last = Sequence(reserved.first.0 + drafts.len() as u64 - 1);
-        // If that fails, the place stays empty: nothing behind it would be found again.
+        // After an error the space stays empty, and recovery would find nothing behind it.
         let written = self.write(drafts, &reserved, before_seen);
         let is_durable = written.inspect_err(|error| self.failure.set(error))?;
         if !is_durable && self.volumes.are_durable_at_once() {
-            // Before it is complete: who follows it must know.
+            // This comes before the write is complete, so that every later writer knows of it.
             self.last_on_disk.fetch_max(last.0, Release);
         }
         let Reserved { first, offset, segment, .. } = reserved;
         let end = offset + bytes;
         self.order.complete(first, Position { last, segment, end });
         if offset / READY_BYTES != end / READY_BYTES {
-            // No writer waits for this one any more.
+            // From here on no writer waits for this one.
             let behind = (end / READY_BYTES + 1) * READY_BYTES;
             reserved.generation.segment(reserved.place)?.expect_writes(behind, READY_BYTES);
         }
@@ -348,7 +351,8 @@ impl Log {
         let Reserved { generation, first, .. } = &reserved;
         generation.written(last)?;
         let is_time = first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS;
-        // Few prefixes are many, and nobody else writes while one is removed.
+        // A few range deletes are a lot already. They can be checked each time, since no other
+        // writer runs during one.
         if is_time || drafts.iter().any(|draft| draft.kind == Kind::RangeDelete) {
             self.look_at_indexes(generation, last);
         }
@@ -363,17 +367,17 @@ impl Log {
         self.note_image_lag(generation.image_lag(last));
     }
 
-    /// By how many writes the image of the youngest data was behind when it was looked at last.
+    /// Returns the number of writes by which the memtable image lagged when last checked.
     pub(crate) fn image_lag(&self) -> u64 {
         self.image_lag.load(Relaxed)
     }
 
-    /// Says by how many it is.
+    /// Sets the number of writes by which the memtable image lags.
     pub(crate) fn note_image_lag(&self, writes: u64) {
         self.image_lag.store(writes, Relaxed);
     }
 
-    /// Writes records in their place; answers whether they are durable by that.
+    /// Writes records to their space. Returns true if that made them durable.
     fn write(
         &self,
         drafts: &[Draft<'_>],
@@ -382,9 +386,9 @@ impl Log {
     ) -> Result<bool, StoreError> {
         let Reserved { generation, place, offset, first, .. } = reserved;
         let segment = generation.segment(*place)?;
-        // What entering takes is fetched while the records are written.
+        // The cache lines that the memtable needs are fetched while the records are written.
         let first_hash = drafts.first().map_or(0, |draft| generation.prepare(draft));
-        // Taken out and put back: in a simulated world threads share it.
+        // Taken out and put back: in a simulated world, threads share it.
         let mut scratch = SCRATCH.take();
         scratch.clear();
         for (number, draft) in drafts.iter().enumerate() {
@@ -444,8 +448,8 @@ impl Log {
         Ok(Reserved { generation, segment, place: *place, offset, first })
     }
 
-    /// Goes on in the next segment, which has room for a write; in the next generation as well if
-    /// this one is full.
+    /// Continues in the next segment, with room for the claimed write. It belongs to the next
+    /// generation if this one is full.
     fn next(&self, head: &mut Head, claim: Claim, is_full: bool) -> Result<(), StoreError> {
         let needed = FIRST_RECORD + claim.bytes + SEAL_BYTES;
         let Next { segment, is_late, is_of_reserve } = self.segment_of(needed, claim.makes_room)?;
@@ -485,18 +489,18 @@ impl Log {
             return Ok(());
         }
         head.segment.seal(head.used, head.next)?;
-        // What follows it may be durable before the next sync.
+        // Records in the next segment may become durable before the next sync.
         if self.volumes.are_durable_at_once() {
             head.segment.persist(head.used, SEAL_BYTES)?;
         }
         Ok(())
     }
 
-    /// A segment with at least so many bytes, whose name is durable.
+    /// Returns a segment with at least so many bytes, whose name is durable.
     fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
         self.wanted.fetch_add(1, Relaxed);
         let taken = self.take_or_make(bytes, makes_room);
-        // Another one is made ahead.
+        // The background thread creates another one.
         self.work.tell();
         taken
     }
@@ -525,9 +529,10 @@ impl Log {
         Ok(Next { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
     }
 
-    /// Makes a segment. The caller holds `making`.
+    /// Creates a segment. The caller holds `making`.
     fn make_segment(&self, place: &Arc<Held>, bytes: u64) -> Result<Segment, StoreError> {
-        // The sync of the new name settles those in its own place.
+        // Removals on the same volume become durable when the new name is synced. The others are
+        // synced here.
         let removed = std::mem::take(&mut *self.removed.lock());
         let mut elsewhere = removed.iter().filter(|(other, _)| !Arc::ptr_eq(other, place));
         let settled = elsewhere.try_for_each(|(other, _)| other.sync_names());
@@ -535,8 +540,8 @@ impl Log {
         let number = self.take_number();
         let made = make(&self.volumes, place, self.store, number, bytes);
         if let Err(error) = &made {
-            // It may be there all the same, and what is written behind an empty segment is not
-            // found again.
+            // The file may exist in spite of the error, and recovery finds nothing that is written
+            // behind an empty segment.
             let aside = self.volumes.set_aside(place, &segment::file_name(number));
             if aside.is_err() || place.has_failed_to_sync_names() {
                 self.failure.set(error);
@@ -546,26 +551,27 @@ impl Log {
             all.push((place.clone(), aside.ok().flatten()));
         } else {
             let aside = removed.iter().filter_map(|(place, name)| Some((place, name.as_ref()?)));
-            // What is left of them the next opening removes.
+            // Files that cannot be removed now are removed when the store is next opened.
             aside.for_each(|(place, name)| drop(place.directory.remove(name)));
         }
         made
     }
 
-    /// Removes the segments that nobody has written to, before one with a greater number is made:
-    /// what is written behind an empty segment is not found again. The caller holds `making`.
+    /// Removes all spares before a segment with a greater number is created: recovery finds nothing
+    /// that is written behind an empty segment. The caller holds `making`.
     fn remove_spares(&self) -> Result<(), StoreError> {
         let spares = std::mem::take(&mut *self.spares.lock());
         let names = spares.iter().map(|spare| segment::file_name(spare.number()));
-        // The next one may get its name in another place, whose sync says nothing of these.
+        // The next segment may be named on another volume, whose sync does not cover these
+        // removals.
         let removed = self.volumes.remove_for_good(&names.collect::<Vec<_>>());
         removed.inspect_err(|error| self.failure.set(error))
     }
 
-    /// Makes segments ahead: as many as were asked for since this was done last, and one more.
+    /// Creates spares: one, plus as many as were requested since the last call.
     ///
     /// # Errors
-    /// If there is no room, or only what is left for what makes room.
+    /// Fails if there is no room but the reserve.
     pub(crate) fn make_spares(&self) -> Result<(), StoreError> {
         let wanted = (self.wanted.swap(0, Relaxed) + 1).min(SPARES_MAX);
         for number in 0..wanted {
@@ -574,7 +580,7 @@ impl Log {
                 break;
             }
             let bytes = self.options.segment_bytes;
-            // One takes what room there is, the others only where there is plenty.
+            // The first spare takes any room that there is, the others only where there is plenty.
             let room = if number == 0 { bytes } else { SPARES_MAX * bytes };
             let place = self.volumes.choose_for_log(room)?;
             let segment = self.make_segment(&place, bytes)?;
@@ -583,10 +589,11 @@ impl Log {
         Ok(())
     }
 
-    /// Goes on elsewhere if the newest segment lies in a place that takes nothing new any more.
+    /// Removes the spares, and continues elsewhere if the newest segment lies on `place`, a volume
+    /// that takes no new data.
     ///
     /// # Errors
-    /// If there is no room, or the disk fails.
+    /// Fails if there is no room, or if the disk fails.
     pub(crate) fn leave(&self, place: &Arc<Held>) -> Result<(), StoreError> {
         {
             let _held = self.making.lock();
@@ -602,11 +609,11 @@ impl Log {
         }
     }
 
-    /// Closes the generation that is written to, if it has anything; answers the last write that is
-    /// in a closed one.
+    /// Closes the active generation unless it is empty. Returns the last write in a closed
+    /// generation.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     pub(crate) fn close_generation(&self) -> Result<Sequence, StoreError> {
         self.failure.check()?;
         let mut head = self.head.lock();
@@ -619,7 +626,7 @@ impl Log {
         Ok(last)
     }
 
-    /// Closes the generation, whether it has anything or not.
+    /// Closes the active generation even if it is empty.
     fn close(&self, head: &mut Head) -> Result<(), StoreError> {
         let Next { segment, is_of_reserve, .. } = self.segment_of(0, true)?;
         let segment = Arc::new(segment);
@@ -630,11 +637,12 @@ impl Log {
         Ok(())
     }
 
-    /// Makes all writes durable that count now; answers up to which all are.
+    /// Makes all writes durable that are published now. Returns the number up to which all are
+    /// durable.
     ///
     /// # Errors
-    /// If the disk fails: then nothing that was not durable before is sure, and nothing is written
-    /// any more.
+    /// Fails if the disk fails. Only writes that were durable before are safe then, and the store
+    /// takes no more writes.
     pub(crate) fn sync(&self) -> Result<Sequence, StoreError> {
         self.failure.check()?;
         let mut wanted = self.published();
@@ -668,9 +676,9 @@ impl Log {
         Ok(durable)
     }
 
-    /// What is promised of persistent memory holds as well where the log goes on on a disk since
-    /// that has no room: waits until all writes up to this one are durable that lie there. Who
-    /// finds that another has done it need not wait.
+    /// Keeps the promise of persistent memory while the log continues on a disk because that memory
+    /// is full. It waits until the writes on the disk are durable, up to `last`. A writer whose
+    /// writes were made durable by another one's sync returns at once.
     fn keep_promise(&self, last: Sequence) -> Result<(), StoreError> {
         let on_disk = Sequence(self.last_on_disk.load(Acquire)).min(last);
         while self.durable() < on_disk {
@@ -690,17 +698,17 @@ impl Log {
         }
     }
 
-    /// Ends the log: its files are let go, nothing is written any more.
+    /// Ends the log and closes its files. Nothing is written after that.
     pub(crate) fn end(&self) {
         *self.head.lock() = None;
         let _held = self.making.lock();
-        // What is left of them the next opening removes.
+        // Spares that cannot be removed now are removed when the store is next opened.
         let _ = self.remove_spares();
     }
 
-    /// Older segments come first: what is found up to the first gap is what is kept, and each says
-    /// that those before it are durable. What lies behind the position may still be written to, and
-    /// is left to the next sync.
+    /// Syncs all segments up to a position, older ones first: recovery keeps what it finds up to
+    /// the first gap, and each segment says that those before it are durable. Bytes behind the
+    /// position may still be written to, and are left to the next sync.
     fn sync_to(&self, position: Position) -> Result<(), StoreError> {
         loop {
             let (segment, from) = match self.head.lock().as_ref().map(|head| head.unsynced.front())
@@ -730,7 +738,7 @@ impl Log {
     }
 }
 
-/// Makes a segment, whose name is durable.
+/// Creates a segment with a durable name.
 fn make(
     volumes: &Volumes,
     place: &Arc<Held>,
@@ -746,7 +754,7 @@ fn make(
 }
 
 impl Head {
-    /// Begins with the newest segment.
+    /// Begins to fill the newest segment.
     fn begin(&mut self) {
         let (number, before) = (self.segment.number(), self.unsynced.back());
         assert!(
@@ -758,7 +766,7 @@ impl Head {
         self.unsynced.push_back((self.segment.clone(), FIRST_RECORD));
     }
 
-    /// Says up to where the oldest segment is synced that was not.
+    /// Notes how far the oldest unsynced segment is synced.
     fn synced(&mut self, to: u64, is_last: bool) {
         match (self.unsynced.front_mut(), is_last) {
             (Some((segment, synced)), true) => {

@@ -1,4 +1,4 @@
-//! The order in which writes come to count: each after all before it, however long each takes.
+//! The order of publication: each write after all before it, however long each of them takes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
@@ -9,29 +9,30 @@ use entresol_base::thread;
 
 use crate::types::{SegmentNumber, Sequence};
 
-/// So often a thread looks before it lets others run.
+/// Times that a waiting thread looks before it yields.
 const SPINS: u32 = 64;
-/// So often it lets others run before it sleeps: then a thread before it sleeps as well, since its
-/// page is being made, or has no processor, which it gets sooner if nobody asks for one in vain.
+/// Times that a waiting thread yields before it sleeps. If the write before is still not complete,
+/// its thread sleeps too, for a page that is being created, or has no processor. It gets one sooner
+/// if no other thread yields in vain.
 const YIELDS: u32 = 32;
-/// After so long a thread that sleeps looks whether it is over.
+/// Time after which a sleeping thread looks again.
 const SLEEP: Duration = Duration::from_millis(10);
 
-/// Up to where in the log all writes count.
+/// Position in the log up to which all writes are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The last write.
+    /// The last published write.
     pub(crate) last: Sequence,
-    /// The segment in which it lies.
+    /// Segment that holds it.
     pub(crate) segment: SegmentNumber,
-    /// Where it ends.
+    /// Offset behind it.
     pub(crate) end: u64,
 }
 
-/// Which writes count.
+/// Tracks which writes are published.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// All up to this one count.
+    /// Number of the last published write.
     published: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
@@ -40,31 +41,33 @@ pub(crate) struct Order {
 #[derive(Debug)]
 struct State {
     position: Position,
-    /// Threads that sleep until more counts.
+    /// Number of threads that sleep until more writes are published.
     sleeping: u32,
-    /// Complete, but something before them is not: the first write, and up to where.
+    /// Complete groups behind one that is not: number of the first write, and position of the last
+    /// one.
     early: Vec<(Sequence, Position)>,
 }
 
 impl Order {
-    /// All writes up to a position count already.
+    /// Creates an order in which all writes up to a position are published.
     pub(crate) fn new(position: Position) -> Order {
         let state = State { position, sleeping: 0, early: Vec::new() };
         let published = AtomicU64::new(position.last.0);
         Order { published, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// The last write that counts, with all before it.
+    /// Returns the last published write. All writes before it are published too.
     pub(crate) fn published(&self) -> Sequence {
         Sequence(self.published.load(Acquire))
     }
 
-    /// Up to where all writes count.
+    /// Returns the position up to which all writes are published.
     pub(crate) fn position(&self) -> Position {
         self.state.lock().position
     }
 
-    /// Says that the writes from `first` up to a position are complete.
+    /// Notes that the writes from `first` up to a position are complete, and publishes all that may
+    /// be.
     pub(crate) fn complete(&self, first: Sequence, position: Position) {
         let state = &mut *self.state.lock();
         let counts = state.position.last;
@@ -92,7 +95,7 @@ impl Order {
         }
     }
 
-    /// Waits until a write counts, or `is_over`.
+    /// Waits until a write is published, or until `is_over` returns true.
     pub(crate) fn wait(&self, last: Sequence, is_over: impl Fn() -> bool) {
         if mutation_site!("a write waits for those before it") {
             return;
@@ -110,7 +113,8 @@ impl Order {
         }
     }
 
-    /// Sleeps until more counts than did, unless the write does, or for a while.
+    /// Sleeps until more writes are published, at most for `SLEEP`. Returns at once if `last` is
+    /// published.
     fn sleep(&self, last: Sequence) {
         let mut state = self.state.lock();
         if state.position.last < last {

@@ -1,8 +1,8 @@
-//! Records: what a write is on a medium.
+//! Records: the form of a write on a medium.
 //!
 //! ```text
 //!  0  u32  CRC-32C over the record's address and all that follows
-//!  4  u8   kind: 1 put, 2 gone, 3 prefix gone, 4 seal
+//!  4  u8   kind: 1 put, 2 tombstone, 3 range delete, 4 seal
 //!  5  u8   1: the next record belongs to the same group
 //!  6  u16  Kvs
 //!  8  u32  bytes of the key
@@ -11,30 +11,30 @@
 //! 24       the key, then the value
 //! ```
 //!
-//! All numbers are little-endian. A value that ends bears its expiry, a `u32`, before its first
-//! byte, and has kind 5 instead of 1. The address is the store's identity, the segment's number and
-//! the record's offset, eight bytes each: a record that stands where it was not written to is none.
+//! All numbers are little-endian. A value that expires has kind 5 instead of 1, and its expiry, a
+//! `u32`, precedes its first byte. The address is the store's identity, the segment's number and
+//! the record's offset, eight bytes each, so a record counts only where it was written.
 
 use entresol_base::checksum;
 use entresol_base::mutation_site;
 
 use crate::types::{Expiry, KvsId, SegmentNumber, Sequence};
 
-/// The bytes before a key.
+/// Bytes before a key.
 pub(crate) const HEADER_BYTES: usize = 24;
-/// The most that a record takes beside its key and value.
+/// Most bytes of a record beside its key and value.
 pub(crate) const OVERHEAD: usize = HEADER_BYTES + 4;
 
-/// What a record says.
+/// Meaning of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A key has a value.
+    /// The key has a value.
     Put,
-    /// A key has a value until it expires.
+    /// The key has a value until it expires.
     PutUntil,
-    /// A key is gone.
+    /// A tombstone: the key is deleted.
     Gone,
-    /// All keys with a prefix are gone.
+    /// All keys with a prefix are deleted.
     RangeDelete,
     /// The segment has no more records.
     Seal,
@@ -63,18 +63,18 @@ impl Kind {
     }
 }
 
-/// Where a record lies, as its checksum knows it.
+/// Location of a record, which its checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// The store's identity.
+    /// Identity of the store.
     pub(crate) store: u64,
-    /// The segment.
+    /// Segment of the record.
     pub(crate) segment: SegmentNumber,
-    /// Where in it.
+    /// Offset in the segment.
     pub(crate) offset: u64,
 }
 
-/// A record before it has a place.
+/// A record that has no location yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Draft<'a> {
     pub(crate) kind: Kind,
@@ -85,29 +85,29 @@ pub(crate) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// A key gets a value.
+    /// Creates a draft that gives a key a value.
     pub(crate) fn put(kvs: KvsId, key: &'a [u8], value: &'a [u8], expiry: Expiry) -> Draft<'a> {
         let kind = if expiry == Expiry::NEVER { Kind::Put } else { Kind::PutUntil };
         Draft { kind, kvs, expiry, key, value }
     }
 
-    /// A key, or all with a prefix, loses its value.
+    /// Creates a draft that deletes a key, or all keys with a prefix.
     pub(crate) fn gone(kvs: KvsId, kind: Kind, key: &'a [u8]) -> Draft<'a> {
         Draft { kind, kvs, expiry: Expiry::NEVER, key, value: &[] }
     }
 
-    /// What ends a segment.
+    /// Creates the draft that ends a segment.
     pub(crate) fn seal() -> Draft<'static> {
         Draft::gone(KvsId(0), Kind::Seal, &[])
     }
 
-    /// The bytes that it takes.
+    /// Returns the length of the record in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let expiry = if self.kind == Kind::PutUntil { 4 } else { 0 };
         (HEADER_BYTES + self.key.len() + expiry + self.value.len()) as u64
     }
 
-    /// Appends the record as it stands at `address`.
+    /// Appends the record, as it is encoded for `address`, to `out`.
     pub(crate) fn encode(
         &self,
         address: Address,
@@ -135,7 +135,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// What of a record its checksum covers.
+/// Returns the bytes of a record that its checksum covers.
 fn covered(record: &[u8]) -> &[u8] {
     if mutation_site!("a record's checksum covers its key and its value") {
         return &record[4..HEADER_BYTES];
@@ -143,7 +143,7 @@ fn covered(record: &[u8]) -> &[u8] {
     &record[4..]
 }
 
-/// The checksum of an address, behind which that of a record goes on.
+/// Returns the checksum of an address, which the checksum of the record continues.
 fn sum(address: Address) -> u32 {
     let Address { store, segment, offset } = address;
     let mut place = [0; 24];
@@ -153,7 +153,7 @@ fn sum(address: Address) -> u32 {
     checksum::crc32c(&place)
 }
 
-/// The first bytes of a record, not yet believed.
+/// Header of a record whose checksum is not verified yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -165,7 +165,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// What the bytes of a header say, if they say anything.
+    /// Parses a header, and returns `None` if the bytes do not form one.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|more| bytes[at + more]));
         let half = u16::from_le_bytes([bytes[6], bytes[7]]);
@@ -184,13 +184,13 @@ impl Header {
         })
     }
 
-    /// The whole record's bytes.
+    /// Returns the length of the whole record in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
     }
 }
 
-/// A record that was read and is whole.
+/// A record that was read and verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) header: Header,
@@ -200,7 +200,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record that `bytes` are, if they are one that was written to this address.
+    /// Returns the record that `bytes` hold, if it was written to this address.
     pub(crate) fn decode(address: Address, bytes: &'a [u8]) -> Option<Record<'a>> {
         let (first, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let header = Header::decode(first)?;

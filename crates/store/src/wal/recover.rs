@@ -1,4 +1,4 @@
-//! What the log holds when a store is opened: generations, and up to where their records go.
+//! Recovery of the log when a store is opened: its generations, and the end of their records.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,54 +22,54 @@ use crate::memtable::image::{Left, Owner, Watermark};
 use crate::types::{RecordPlace, SegmentNumber, Sequence};
 use crate::volumes::Volumes;
 
-/// Where the log begins that is not flushed yet.
+/// Beginning of the part of the log that is not flushed yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
-    /// The store's identity.
+    /// Identity of the store.
     pub(crate) store: u64,
     /// The first segment.
     pub(crate) segment: SegmentNumber,
     /// The last write that is flushed.
     pub(crate) flushed: Sequence,
-    /// A write that was durable at some time: the log must go so far.
+    /// A write that is known to be durable: the log must reach at least this far.
     pub(crate) durable: Sequence,
-    /// How large a generation may become.
+    /// Limits of a generation.
     pub(crate) generation: GenerationLimits,
 }
 
-/// What was found.
+/// Result of recovery.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    /// Closed generations with the last write of each, oldest first.
+    /// Closed generations and the last write of each, oldest first.
     pub(crate) generations: Vec<(Arc<Generation>, Sequence)>,
     /// The last write.
     pub(crate) last: Sequence,
-    /// The same, if the log may go on in a place that is missing.
+    /// The last write again, if the log may continue on a volume that is missing.
     pub(crate) uncertain_behind: Option<Sequence>,
-    /// Above the numbers of all segments that there are.
+    /// Number above those of all segments that exist.
     pub(crate) next_segment: u64,
-    /// Records that were read.
+    /// Number of records that were read.
     pub(crate) records: u64,
-    /// What is to be done before anything is written.
+    /// Work that remains before anything is written.
     pub(crate) rest: Rest,
 }
 
-/// What is done once it is known that the store can be opened. Until then nothing is removed, and
-/// no byte of the log changed: the manifest may be an older one that somebody has put back.
+/// Work that waits until it is known that the store can be opened. Until then nothing is removed,
+/// and no byte of the log changes: the manifest may be an old one that was restored.
 #[derive(Debug)]
 pub(crate) struct Rest {
     /// Segments behind the log's end, which a crash has left there.
     behind: Vec<SegmentNumber>,
-    /// Images that are not used.
+    /// Memtable images that are not used.
     images: Vec<String>,
-    /// Ranges of segments with records of which it is not known whether they are durable.
+    /// Ranges of segments with records that may not be durable.
     unsure: Vec<(Arc<Segment>, Range<u64>)>,
-    /// Where the log ends, if its last segment is not sealed.
+    /// End of the log, if its last segment is not sealed.
     open_end: Option<(Arc<Segment>, End)>,
     last: Sequence,
 }
 
-/// The reader of a log.
+/// State of reading a log.
 struct Reader<'a> {
     volumes: &'a Volumes,
     start: Start,
@@ -77,44 +77,45 @@ struct Reader<'a> {
     generation_used: u64,
     closed: Vec<(Arc<Generation>, Sequence)>,
     last: Sequence,
-    /// Ranges of segments with records of which it is not known whether they are durable.
+    /// Ranges of segments with records that may not be durable.
     unsure: Vec<(Arc<Segment>, Range<u64>)>,
-    /// Of this segment and those behind it what is read may be known to the system only, which
-    /// takes it for written though a sync of it failed. None if nothing is to be written.
+    /// First segment whose contents may be in the page cache only. After a failed sync, the system
+    /// takes such pages for written, and another sync would not write them. `None` if the store is
+    /// read only.
     unsynced: Option<SegmentNumber>,
-    /// A group that is written again.
+    /// Buffer for a group that is written again.
     again: Vec<u8>,
-    /// The first segments of generations whose images are used.
+    /// First segments of generations whose memtable images are used.
     images: Vec<SegmentNumber>,
     records: u64,
     ahead: Ahead,
 }
 
-/// A generation as far as a crash has left an image of it.
+/// A generation that was restored from its memtable image.
 struct LeftBehind {
     generation: Generation,
     segments: Vec<Arc<Segment>>,
-    /// Where in the last segment the image's last record ends, and its number.
+    /// Offset behind the last record that the image covers, and the record's number.
     end: u64,
     sequence: Sequence,
 }
 
-/// How far a log was followed.
+/// Result of following a log.
 struct Walked<'n> {
     chain: Chain,
-    /// Where it ends, unless with its last segment.
+    /// End of the log, unless it ends with a sealed segment.
     end: Option<LogEnd>,
-    /// The segment that it ends in without a seal.
+    /// Segment in which it ends without a seal.
     open_end: Option<(Arc<Segment>, End)>,
-    /// The segments that are no part of it.
+    /// Segments that are not part of the log.
     rest: &'n [SegmentNumber],
 }
 
-/// Reads the log. What may be known to the system only is written once more, as it was read, unless
-/// the store is only read.
+/// Reads the log. Unless the store is read only, contents that may be in the page cache only are
+/// written once more, just as they were read.
 ///
 /// # Errors
-/// If the disk fails, or the log ends before a write that was durable.
+/// Fails if the disk fails, or if the log ends before a write that was durable.
 pub(crate) fn recover(
     volumes: &Volumes,
     start: Start,
@@ -156,23 +157,23 @@ pub(crate) fn recover(
 }
 
 impl Rest {
-    /// Segments behind the log's end.
+    /// Returns the segments behind the log's end.
     pub(crate) fn behind(&self) -> &[SegmentNumber] {
         &self.behind
     }
 
-    /// Removes what lies behind the log's end and images that are not used, makes durable what was
+    /// Removes the segments behind the log's end and unused memtable images, makes durable what was
     /// found, and seals the segment in which the log ends.
     ///
     /// # Errors
-    /// If a disk fails.
+    /// Fails if a disk fails.
     pub(crate) fn settle(self, volumes: &Volumes) -> Result<(), StoreError> {
         if !mutation_site!("what lies behind the log's end is removed") {
             remove(volumes, &self.behind)?;
         }
         self.images.iter().try_for_each(|name| volumes.remove(name))?;
-        // What a process that died had written but not synced counts from now on. On persistent
-        // memory its last lines may be in the processor's caches.
+        // Records that a dead process had written but not synced are published from now on. On
+        // persistent memory, their last cache lines may still be in the processor's caches.
         self.unsure.iter().try_for_each(|(segment, Range { start, end })| {
             segment.flush(*start, end - start);
             segment.persist(*start, end - start)
@@ -187,7 +188,8 @@ impl Rest {
     }
 }
 
-/// Refuses a log that ends before a write that was durable, by the manifest or by what lies behind.
+/// Refuses a log that ends before a durable write. The manifest or a segment behind the end may
+/// prove that there was one.
 fn check_last(
     volumes: &Volumes,
     start: &Start,
@@ -221,10 +223,10 @@ fn check_last(
     Err(StoreError::Damaged { path, offset, what })
 }
 
-/// The newest segment of the log, those included that are behind its end.
+/// Returns the newest segment of the log, including those behind its end.
 ///
 /// # Errors
-/// If a file behind the end has a segment's name and is none.
+/// Fails if a file behind the end has a segment's name and is not a segment.
 fn newest_of(
     volumes: &Volumes,
     start: &Start,
@@ -243,7 +245,7 @@ fn newest_of(
     Ok(newest)
 }
 
-/// What is said of a file behind the log's end that is none of its segments.
+/// Describes a file behind the log's end that is not a segment of the store.
 fn stranger(directory: &dyn Directory, number: SegmentNumber, error: StoreError) -> StoreError {
     if !error.is_damage() {
         return error;
@@ -257,16 +259,17 @@ fn stranger(directory: &dyn Directory, number: SegmentNumber, error: StoreError)
     StoreError::Damaged { path, offset: error.offset(), what }
 }
 
-/// Removes segments behind the log's end, so that none is ever taken for a part of it. That is
-/// durable before anything is written; if a crash comes before, they are met again, and end the log
-/// where it ends now.
+/// Removes segments behind the log's end, so that none is ever taken for part of it. This is
+/// durable before anything is written. After an earlier crash, they are found again, and the log
+/// ends where it ends now.
 fn remove(volumes: &Volumes, numbers: &[SegmentNumber]) -> Result<(), StoreError> {
     let names = numbers.iter().map(|number| segment::file_name(*number));
-    // The log's next segment may get its name in another place, whose sync says nothing of these.
+    // The log's next segment may be named on another volume, whose sync does not cover these
+    // removals.
     volumes.remove_for_good(&names.collect::<Vec<_>>())
 }
 
-/// Behind what was found in a segment, its seal included.
+/// Returns the offset behind everything that was found in a segment, including its seal.
 fn behind(segment: &Segment, end: End) -> u64 {
     segment.len().min(end.offset + SEAL_BYTES)
 }
@@ -290,7 +293,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Opens a segment; none if it never became one.
+    /// Opens a segment. Returns `None` if it was never finished.
     fn open(&self, number: SegmentNumber) -> Result<Option<Segment>, StoreError> {
         let name = segment::file_name(number);
         let directory = self.volumes.directory_of(&name);
@@ -345,7 +348,7 @@ impl<'a> Reader<'a> {
         Ok(walked)
     }
 
-    /// Reads a segment; none if it never became one.
+    /// Reads a segment. Returns `None` if it was never finished.
     fn read(&mut self, number: SegmentNumber) -> Result<Option<(Arc<Segment>, End)>, StoreError> {
         let Some(segment) = self.open(number)? else { return Ok(None) };
         let segment = Arc::new(segment);
@@ -368,8 +371,9 @@ impl<'a> Reader<'a> {
         Ok(Some((segment, end)))
     }
 
-    /// What a crash has left of the generation that begins with the first of these segments, and
-    /// how many of them it has; none if there is no image that can be relied on.
+    /// Restores the generation that begins with the first of these segments from its memtable
+    /// image. Returns it with the number of its segments, or `None` if there is no image that can
+    /// be trusted.
     fn left(&self, numbers: &[SegmentNumber]) -> Option<(LeftBehind, usize)> {
         let store = self.start.store;
         let owner = Owner { store, segment: *numbers.first()?, first: Sequence(self.last.0 + 1) };
@@ -398,7 +402,8 @@ impl<'a> Reader<'a> {
         Some((LeftBehind { generation, segments, end, sequence }, last + 1))
     }
 
-    /// Goes on with a generation of which a crash has left an image, behind its watermark.
+    /// Reads the rest of a generation that was restored from its image, behind the image's
+    /// watermark.
     fn go_on_behind(&mut self, left: LeftBehind) -> Result<(Arc<Segment>, End), StoreError> {
         let LeftBehind { generation, segments, end, sequence } = left;
         self.close_generation();
@@ -413,13 +418,13 @@ impl<'a> Reader<'a> {
         let found = segment.scan_from(end, &mut |group| self.enter((&segment, place), group))?;
         self.ahead.finish(&self.generation)?;
         self.seal_again(&segment, found)?;
-        // What is before the watermark was durable before it was entered.
+        // Records up to the watermark were durable before they were entered into the image.
         self.unsure.push((segment.clone(), end..behind(&segment, found)));
         Ok((segment, found))
     }
 
-    /// Enters a group, if its numbers go on where the last one's ended: others are left from an
-    /// earlier use of the place.
+    /// Enters a group if its numbers follow those of the last one. Other records are left over from
+    /// an earlier use of the space.
     fn enter(
         &mut self,
         (segment, place): (&Segment, u32),
@@ -445,25 +450,26 @@ impl<'a> Reader<'a> {
         Ok(Flow::On)
     }
 
-    /// The newest segment that says that all before it are durable, else the first.
+    /// Returns the newest segment with the mark that all before it are durable, or the first
+    /// segment of the log.
     fn first_unsynced(&self, numbers: &[SegmentNumber]) -> SegmentNumber {
         let is_durable_before = |number: &&SegmentNumber| {
             let directory = self.volumes.directory_of(&segment::file_name(**number));
             let segment = Segment::open_unchecked(&*directory, self.start.store, **number);
-            // One that cannot be read says nothing: more is written again then.
+            // An unreadable segment is taken for unmarked, and more is written again.
             segment.and_then(|segment| segment.is_durable_before()).unwrap_or(false)
         };
         numbers.iter().rev().find(is_durable_before).copied().unwrap_or(self.start.segment)
     }
 
-    /// Whether what is read of a segment has to be written again before a sync makes it durable. On
-    /// persistent memory none fails.
+    /// Returns true if the contents of a segment must be written again before a sync makes them
+    /// durable. On persistent memory this is never needed, since no sync fails there.
     fn is_unsynced(&self, segment: &Segment) -> bool {
         let is_behind = self.unsynced.is_some_and(|first| segment.number() >= first);
         is_behind && !segment.is_persistent_memory()
     }
 
-    /// Writes a group once more, as it was read.
+    /// Writes a group once more, just as it was read.
     fn write_again(
         &mut self,
         segment: &Segment,
@@ -480,7 +486,7 @@ impl<'a> Reader<'a> {
         segment.write(first.offset, &self.again)
     }
 
-    /// The same with a seal.
+    /// Writes a seal once more, just as it was read.
     fn seal_again(&self, segment: &Segment, end: End) -> Result<(), StoreError> {
         if end.is_sealed
             && self.is_unsynced(segment)

@@ -1,4 +1,5 @@
-//! Going through a log to say what is in it, where it may be damaged; nothing is changed or held.
+//! A read-only scan over a log that may be damaged, which reports its contents. Nothing is changed
+//! or kept.
 
 use entresol_index::Flow;
 
@@ -12,35 +13,37 @@ use crate::types::{RecordPlace, SegmentNumber, Sequence};
 use crate::version::manifest::Manifest;
 use crate::volumes::Volumes;
 
-/// What was found of a log.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct LogScan {
-    /// The last write that counts.
+    /// The last published write.
     pub(crate) last: Sequence,
-    /// Writes that count.
+    /// Number of published writes.
     pub(crate) records: u64,
-    /// Writes behind damage, which counted once.
+    /// Number of writes behind damage, which were published once.
     pub(crate) behind: u64,
-    /// Segments that were looked at, and their bytes.
+    /// Number of segments that were scanned, and their bytes.
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Whether it ends before a write that was durable, and nothing else is wrong with it.
+    /// True if the log ends before a write that was durable, and nothing else is wrong with it.
     pub(crate) is_short: bool,
-    /// Whether it is known to end where it was found to, if volumes are missing.
+    /// True if the log is known to end where it was found to, even though volumes are missing.
     pub(crate) is_over: bool,
-    /// What is damaged: the file, where, and what.
+    /// Damage: the file, the offset and a description.
     pub(crate) damage: Option<(String, u64, String)>,
-    /// The same of files behind its end that have names of segments and are none.
+    /// Files behind the end with names of segments that are not segments: the file, the offset and
+    /// a description.
     pub(crate) strangers: Vec<(String, u64, String)>,
 }
 
 type Visit<'a> = dyn FnMut(&Record<'_>) -> Result<(), StoreError> + 'a;
 
-/// Shows the records of a log that are not flushed, in their order. If the log ends before a write
-/// that was durable, it shows behind that whatever records can still be found.
+/// Passes the records of a log that are not flushed to `visit`, in their order. If the log ends
+/// before a write that was durable, it goes on with whatever records can still be found behind the
+/// end.
 ///
 /// # Errors
-/// If the directory cannot be read, or `visit` fails.
+/// Fails if the directory cannot be read, or if `visit` fails.
 pub(crate) fn scan(
     volumes: &Volumes,
     manifest: &Manifest,
@@ -90,15 +93,15 @@ struct Scan<'a, 'v> {
     manifest: &'a Manifest,
     visit: &'a mut Visit<'v>,
     found: LogScan,
-    /// Where the log ends.
+    /// End of the log.
     end: Option<LogEnd>,
 }
 
 impl Scan<'_, '_> {
-    /// Goes through a segment; if the log ends in it, answers behind where.
+    /// Scans a segment. Returns the offset at which the log ends, if it ends there.
     fn segment(&mut self, number: SegmentNumber) -> Result<Option<u64>, StoreError> {
         let name = segment::file_name(number);
-        // What is only read may be mapped as an ordinary file, whatever it lies on.
+        // A file that is only read may be mapped as an ordinary one, whatever medium it lies on.
         let (store, directory) = (self.manifest.store, self.volumes.directory_of(&name));
         let segment = match Segment::open_mapped(&*directory, store, number, None, true) {
             Ok(Some(segment)) => segment,
@@ -145,7 +148,8 @@ impl Scan<'_, '_> {
         Ok(Some(end.offset))
     }
 
-    /// Whether there was more that was durable: the manifest or what lies behind the end says so.
+    /// Looks for proof in the manifest, and in segments behind the end, that the log lacks durable
+    /// writes.
     fn look_for_more(&mut self, chain: &Chain, numbers: &[SegmentNumber]) {
         let Scan { volumes, manifest, found, end, .. } = self;
         let of = (*volumes, manifest.store);
@@ -175,7 +179,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether a file at the end or behind that is no segment.
+    /// Reports a file at the end or behind it that is not a segment.
     fn look_for_stranger(&mut self, number: SegmentNumber) {
         let name = segment::file_name(number);
         let directory = self.volumes.directory_of(&name);
@@ -197,7 +201,7 @@ impl Scan<'_, '_> {
         Ok(Flow::On)
     }
 
-    /// Shows what records there are behind a place, wherever they begin.
+    /// Passes all records to `visit` that can be found behind an offset, wherever they begin.
     fn search(&mut self, number: SegmentNumber, from: u64) -> Result<(), StoreError> {
         let directory = self.volumes.directory_of(&segment::file_name(number));
         let Ok(segment) = Segment::open_unchecked(&*directory, self.manifest.store, number) else {

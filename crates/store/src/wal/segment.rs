@@ -6,12 +6,12 @@
 //! 12  u32  format version, 1
 //! 16  u64  the store's identity
 //! 24  u64  the segment's number
-//! 32  u64  that all segments before it are durable: the CRC-32C, and in front of it 1
+//! 32  u64  mark that all segments before it are durable: 2^32 + CRC-32C of identity and number
 //! 4096     the first record
 //! ```
 //!
-//! A segment that is written to is mapped; one that is full is read in blocks, unless it is mapped
-//! still. Its records end with a seal, or with the first bytes that are no record.
+//! A segment that is written to is mapped. A full one is read in blocks, unless it is still mapped.
+//! Its records end with a seal, or with the first bytes that are not a record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -27,19 +27,19 @@ use crate::StoreError;
 use crate::run::format::bytes::{u32_at, u64_at};
 use crate::types::{KvsId, RecordPlace, SegmentNumber, Sequence};
 
-/// The first bytes of a segment.
+/// First bytes of a segment.
 pub(crate) const MAGIC: [u8; 8] = *b"ENTRSEGM";
-/// Where records begin.
+/// Offset of the first record.
 pub(crate) const FIRST_RECORD: u64 = 4096;
-/// What a seal takes, which every segment has room for.
+/// Bytes of a seal, for which every segment has room.
 pub(crate) const SEAL_BYTES: u64 = HEADER_BYTES as u64;
-/// What a segment's name ends with.
+/// Suffix of a segment's file name.
 pub(crate) const SUFFIX: &str = ".segment";
 
 const VERSION: u32 = 1;
-/// The bytes of the header behind the magic number.
+/// Bytes of the header behind the magic number.
 const HEAD_BYTES: usize = 24;
-/// Where it says that all before it is durable.
+/// Offset of the mark that all segments before it are durable.
 const MARK_AT: u64 = (MAGIC.len() + HEAD_BYTES) as u64;
 
 /// A segment of records.
@@ -48,13 +48,14 @@ pub(crate) struct Segment {
     number: SegmentNumber,
     store: u64,
     bytes: Bytes,
-    /// Nothing is written to it any more: it is read by requests though it is mapped.
+    /// True if no more is written to it. It is then read by [`Segment::read_by_call`] even though
+    /// it is mapped.
     is_flushed: AtomicBool,
-    /// Bytes that were read by requests.
+    /// Bytes that were read once no more was written to it.
     read: AtomicU64,
 }
 
-/// What a header says.
+/// Contents of a header.
 struct Head {
     version: u32,
     store: u64,
@@ -67,15 +68,15 @@ enum Bytes {
     Blocks(Arc<dyn BlockFile>),
 }
 
-/// The name of a segment's file.
+/// Returns the name of a segment's file.
 pub(crate) fn file_name(number: SegmentNumber) -> String {
     format!("{:012}{SUFFIX}", number.0)
 }
 
-/// The segment whose file has a name.
+/// Returns the number of the segment whose file has this name.
 pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
     let number = name.strip_suffix(SUFFIX)?.parse().ok().map(SegmentNumber)?;
-    // What is called almost so is somebody else's.
+    // A file with an almost equal name is not the store's.
     (file_name(number) == name).then_some(number)
 }
 
@@ -90,10 +91,10 @@ impl Segment {
         }
     }
 
-    /// Makes a segment of so many bytes. Its name is durable after the directory's sync only.
+    /// Creates a segment of so many bytes. Its name becomes durable with a sync of the directory.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     pub(crate) fn create(
         directory: &dyn Directory,
         store: u64,
@@ -116,11 +117,11 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Opens a segment to be read and, unless it is only read, sealed; none if it has no header
-    /// that is right: a crash came while it was made, and nothing in it was ever durable.
+    /// Opens a segment to be read and, unless `read_only`, sealed. Returns `None` if it has no
+    /// valid header: a crash came while it was created, and nothing in it was ever durable.
     ///
     /// # Errors
-    /// If it cannot be read, or is another's.
+    /// Fails if it cannot be read, or belongs to another store.
     pub(crate) fn open_mapped(
         directory: &dyn Directory,
         store: u64,
@@ -137,10 +138,10 @@ impl Segment {
         }
     }
 
-    /// Opens a segment whatever its header says: its records prove themselves.
+    /// Opens a segment without verifying its header. Its records are verified one by one.
     ///
     /// # Errors
-    /// If there is no such file, or it cannot be read.
+    /// Fails if there is no such file, or if it cannot be read.
     pub(crate) fn open_unchecked(
         directory: &dyn Directory,
         store: u64,
@@ -151,17 +152,17 @@ impl Segment {
         Ok(Segment::of(number, store, Bytes::Mapped(file)))
     }
 
-    /// Opens a segment that is full. A header that is damaged does not matter: records prove
-    /// themselves; see [`Segment::header_error`].
+    /// Opens a full segment. A damaged header does not matter here, since records are verified one
+    /// by one; see [`Segment::header_error`].
     ///
     /// # Errors
-    /// If it cannot be read, or is another's.
+    /// Fails if it cannot be read, or belongs to another store.
     pub(crate) fn open_blocks(
         directory: &dyn Directory,
         store: u64,
         number: SegmentNumber,
     ) -> Result<Segment, StoreError> {
-        // The system's cache has what was written last, and is not the store's memory.
+        // The page cache holds what was written last, and does not count as memory of the store.
         let options = BlockOptions { cached: true, read_only: true, ..BlockOptions::default() };
         let file = directory.open_block_file(&file_name(number), &options)?;
         let segment = Segment::of(number, store, Bytes::Blocks(file));
@@ -171,7 +172,7 @@ impl Segment {
         }
     }
 
-    /// What is wrong with the header, if anything is.
+    /// Returns the damage of the header, if there is any.
     pub(crate) fn header_error(&self) -> Option<StoreError> {
         let mut magic = Vec::with_capacity(MAGIC.len());
         match self.read_by_call(0, MAGIC.len(), &mut magic).and_then(|()| self.head()) {
@@ -182,18 +183,18 @@ impl Segment {
         }
     }
 
-    /// The identity of the store that a segment says it belongs to.
+    /// Returns the identity of the store that a segment's header names.
     pub(crate) fn store_of(directory: &dyn Directory, number: SegmentNumber) -> Option<u64> {
         let segment = Segment::open_unchecked(directory, 0, number).ok()?;
         let head = segment.head().ok()??;
         (head.number == number.0).then_some(head.store)
     }
 
-    /// Whether a file behind the end of the log is a segment of the store, and not what a crash has
-    /// left of one.
+    /// Returns true if a file behind the end of the log is a segment of the store, and false if it
+    /// is the remains of a segment that a crash left unfinished.
     ///
     /// # Errors
-    /// If it cannot be read, or is another's.
+    /// Fails if it cannot be read, or belongs to another store.
     pub(crate) fn is_ours(
         directory: &dyn Directory,
         store: u64,
@@ -215,43 +216,43 @@ impl Segment {
         }
     }
 
-    /// Says in it that all segments before it are durable. Whoever reads that has it from the disk,
-    /// or from a process that had synced them: it is true however it got there.
+    /// Marks that all segments before this one are durable. A reader gets the mark from the disk,
+    /// or from a process that had synced those segments, so it is true either way.
     ///
     /// # Errors
-    /// If nothing can be written to it any more.
+    /// Fails if the segment cannot be written to any more.
     pub(crate) fn mark_durable_before(&self) -> Result<(), StoreError> {
         self.write(MARK_AT, &self.mark().to_le_bytes())
     }
 
-    /// Whether it says that all segments before it are durable.
+    /// Returns true if it has the mark that all segments before it are durable.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(crate) fn is_durable_before(&self) -> Result<bool, StoreError> {
         let mut bytes = Vec::with_capacity(8);
         self.read_by_call(MARK_AT, 8, &mut bytes)?;
         Ok(u64_at(&bytes, 0) == Some(self.mark()))
     }
 
-    /// The number of the write that it begins with, or of the next one if it has none; none if
-    /// there is no record that is whole.
+    /// Returns the number of its first write, or of the next write if it has only a seal. Returns
+    /// `None` if there is no whole record.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(crate) fn first_write(&self) -> Result<Option<Sequence>, StoreError> {
         let mut window = Window::default();
         let record = window.record(self, FIRST_RECORD)?;
         Ok(record.map(|record| record.header.sequence))
     }
 
-    /// One word, which is never torn.
+    /// Returns the mark, which is a single word and therefore never torn.
     fn mark(&self) -> u64 {
         let address = [self.store, self.number.0].map(u64::to_le_bytes);
         1 << 32 | u64::from(checksum::crc32c(address.as_flattened()))
     }
 
-    /// The header, if its checksum is right.
+    /// Returns the header if its checksum is valid.
     fn head(&self) -> Result<Option<Head>, StoreError> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         self.read_by_call(MAGIC.len() as u64, HEAD_BYTES, &mut bytes)?;
@@ -263,13 +264,14 @@ impl Segment {
         Ok(Some(Head { version, store, number }))
     }
 
-    /// That the file is shorter than it was made, if it is: whoever writes leaves room for a seal.
+    /// Returns an error if the file is shorter than it was created. Writers always leave room for a
+    /// seal, so a segment without that room was cut.
     pub(crate) fn cut_short(&self, end: End) -> Option<StoreError> {
         let is_short = !end.is_sealed && end.offset + SEAL_BYTES > self.len();
         is_short.then(|| self.damaged(self.len(), "the file is cut short: it ends without a seal"))
     }
 
-    /// Refuses a header that is another's.
+    /// Refuses a header of another store, segment or format version.
     fn checked(self, head: Head) -> Result<Segment, StoreError> {
         let Head { version: found, store, number } = head;
         if found != VERSION {
@@ -284,13 +286,13 @@ impl Segment {
         Ok(self)
     }
 
-    /// Its number.
+    /// Returns the number of the segment.
     pub(crate) fn number(&self) -> SegmentNumber {
         self.number
     }
 
-    /// Says that nothing is written to it any more. Many such segments are read here and there:
-    /// mapped, each would be read far ahead of what is wanted, and fill the memory with that.
+    /// Notes that no more is written to it. Such segments are many, and are read at random. Through
+    /// a mapping, each read would fetch far more than is wanted, and fill the memory with it.
     pub(crate) fn mark_flushed(&self) {
         if let Bytes::Mapped(file) = &self.bytes {
             file.expect_reads_only();
@@ -299,14 +301,14 @@ impl Segment {
         }
     }
 
-    /// Says that it is going to be flushed, which reads all of it.
+    /// Prepares for a flush, which reads all of the segment.
     pub(crate) fn expect_reads(&self) {
         if let Bytes::Mapped(file) = &self.bytes {
             file.expect_reads();
         }
     }
 
-    /// Its bytes, header included.
+    /// Returns the length in bytes, header included.
     pub(crate) fn len(&self) -> u64 {
         match &self.bytes {
             Bytes::Mapped(file) => file.len(),
@@ -314,17 +316,17 @@ impl Segment {
         }
     }
 
-    /// Whether its bytes are mapped.
+    /// Returns true if the segment is mapped.
     pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.bytes, Bytes::Mapped(_))
     }
 
-    /// Bytes that were read of it by requests.
+    /// Returns the bytes that were read once no more was written to the segment.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.read.load(Relaxed)
     }
 
-    /// Where it lies.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> std::path::PathBuf {
         match &self.bytes {
             Bytes::Mapped(file) => file.path().to_owned(),
@@ -332,12 +334,12 @@ impl Segment {
         }
     }
 
-    /// The address of what lies at an offset.
+    /// Returns the address of a record at an offset.
     pub(crate) fn address(&self, offset: u64) -> Address {
         Address { store: self.store, segment: self.number, offset }
     }
 
-    /// Writes bytes; readers of the place must not come before it is done.
+    /// Writes bytes. Readers must not read the range before this returns.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         match &self.bytes {
             Bytes::Mapped(file) => {
@@ -353,7 +355,7 @@ impl Segment {
         }
     }
 
-    /// Ends its records at an offset; `next` is the write that goes to the next segment.
+    /// Seals the segment at an offset. `next` is the number of the first write in the next segment.
     pub(crate) fn seal(&self, offset: u64, next: Sequence) -> Result<(), StoreError> {
         assert!(
             FIRST_RECORD <= offset && offset + SEAL_BYTES <= self.len(),
@@ -366,7 +368,7 @@ impl Segment {
         self.write(offset, &seal)
     }
 
-    /// Says that a range is going to be written soon; what is behind the end is ignored.
+    /// Prepares a range that is written soon. The part of it behind the end is ignored.
     pub(crate) fn expect_writes(&self, offset: u64, len: u64) {
         if let Bytes::Mapped(file) = &self.bytes
             && offset < file.len()
@@ -375,8 +377,9 @@ impl Segment {
         }
     }
 
-    /// Begins to make a range durable, whoever wrote it, so that this thread's next persist does:
-    /// needed on persistent memory only, where a persist is for what the thread itself wrote.
+    /// Begins to make a range durable that any thread may have written, so that the next persist of
+    /// this thread completes it. It is only needed on persistent memory, where a persist covers
+    /// what the thread itself wrote.
     #[track_caller]
     pub(crate) fn flush(&self, offset: u64, len: u64) {
         if let Bytes::Mapped(file) = &self.bytes {
@@ -384,10 +387,11 @@ impl Segment {
         }
     }
 
-    /// Makes a range durable; on persistent memory what this thread has written or flushed.
+    /// Makes a range durable; on persistent memory, only what this thread has written or flushed.
     ///
     /// # Errors
-    /// If the disk fails: nothing written to the segment since the last success is sure then.
+    /// Fails if the disk fails. Nothing that was written to the segment since the last success is
+    /// safe then.
     #[track_caller]
     pub(crate) fn persist(&self, offset: u64, len: u64) -> Result<(), StoreError> {
         let Bytes::Mapped(file) = &self.bytes else { return Ok(()) };
@@ -396,7 +400,7 @@ impl Segment {
         done.map_err(|cause| StoreError::Io { doing: "sync", path: path(), offset, cause })
     }
 
-    /// How what is written to it becomes durable.
+    /// Returns the way in which writes to it become durable.
     pub(crate) fn kind(&self) -> MappedKind {
         match &self.bytes {
             Bytes::Mapped(file) => file.kind(),
@@ -404,16 +408,16 @@ impl Segment {
         }
     }
 
-    /// Whether a write is durable as soon as the thread that wrote it has persisted it.
+    /// Returns true if a write is durable once the writing thread has persisted it.
     pub(crate) fn is_persistent_memory(&self) -> bool {
         self.kind().is_pmem()
     }
 
-    /// Asks the processor to fetch the beginning of a record, if it is mapped.
+    /// Lets the processor fetch the beginning of a record, if the segment is mapped.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         if let Bytes::Mapped(file) = &self.bytes {
-            // Of most that are looked at this is all: header, key and a small value.
+            // Three lines are enough for most records: header, key and a small value.
             (0..3).for_each(|line| file.prefetch(offset + 64 * line));
         }
     }
@@ -421,7 +425,7 @@ impl Segment {
     /// Appends `len` bytes at `offset` to `out`.
     ///
     /// # Errors
-    /// If the disk fails, or the segment is shorter.
+    /// Fails if the disk fails, or if the segment is shorter.
     pub(crate) fn read(
         &self,
         offset: u64,
@@ -432,17 +436,17 @@ impl Segment {
         self.read_begun(offset, len, out)
     }
 
-    /// Counts what is read of it, but for what is looked up where it was just written.
+    /// Counts the bytes of a read, unless the segment is still written to.
     fn count_read(&self, len: usize) {
         if !matches!(self.bytes, Bytes::Mapped(_)) || self.is_flushed.load(Relaxed) {
             self.read.fetch_add(len as u64, Relaxed);
         }
     }
 
-    /// The same after [`Segment::try_read`] has said that one has to wait.
+    /// Appends `len` bytes at `offset` to `out`, after [`Segment::try_read`] returned false.
     ///
     /// # Errors
-    /// As [`read`](Segment::read).
+    /// Fails as [`read`](Segment::read) does.
     pub(crate) fn read_begun(
         &self,
         offset: u64,
@@ -461,12 +465,12 @@ impl Segment {
         }
     }
 
-    /// Appends `len` bytes at `offset` to `out` by a call of the system, but on persistent memory:
-    /// what another process wrote may lie where the disk fails, and who came upon that through a
-    /// mapping would be killed.
+    /// Appends `len` bytes at `offset` to `out` by a system call, except on persistent memory. Data
+    /// that another process wrote may lie where the disk fails, and reading them through a mapping
+    /// would kill this process.
     ///
     /// # Errors
-    /// If the disk fails, or the segment is shorter.
+    /// Fails if the disk fails, or if the segment is shorter.
     pub(crate) fn read_by_call(
         &self,
         offset: u64,
@@ -493,7 +497,7 @@ impl Segment {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.len())
     }
 
-    /// Whether who reads it may have to wait for a disk.
+    /// Returns true if reads may have to wait for a disk.
     pub(crate) fn may_wait(&self) -> bool {
         match &self.bytes {
             Bytes::Mapped(file) => self.is_flushed.load(Relaxed) && !file.kind().is_pmem(),
@@ -501,15 +505,15 @@ impl Segment {
         }
     }
 
-    /// Appends `len` bytes at `offset` to `out` if nobody has to wait for that, and says whether it
-    /// is so; otherwise the disk begins to read them, and
-    /// [`read_begun`](Segment::read_begun) waits less.
+    /// Appends `len` bytes at `offset` to `out` if that needs no wait, and returns true then.
+    /// Otherwise the disk begins to read them, and [`read_begun`](Segment::read_begun) waits less.
     pub(crate) fn try_read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
         self.count_read(len);
         self.begin_read(offset, len, out)
     }
 
-    /// The same for who reads it again in any case, which is what counts as read.
+    /// Tries to read as [`try_read`](Segment::try_read) does, but does not count the bytes. It is
+    /// for callers that read them again in any case, which counts them.
     pub(crate) fn begin_read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
         if !self.has(offset, len) {
             return false;
@@ -526,10 +530,10 @@ impl Segment {
         }
     }
 
-    /// The record at a place; what is appended to `scratch` is what it borrows from.
+    /// Returns the record at a place. The record borrows from `scratch`.
     ///
     /// # Errors
-    /// If the disk fails, or there is no such record.
+    /// Fails if the disk fails, or if there is no such record.
     pub(crate) fn record<'a>(
         &self,
         place: RecordPlace,
@@ -539,10 +543,10 @@ impl Segment {
         self.append_record(place, scratch)
     }
 
-    /// Appends the record at a place to `out`, and answers it.
+    /// Appends the record at a place to `out`, and returns it.
     ///
     /// # Errors
-    /// If the disk fails, or there is no such record.
+    /// Fails if the disk fails, or if there is no such record.
     pub(crate) fn append_record<'a>(
         &self,
         place: RecordPlace,
@@ -553,16 +557,16 @@ impl Segment {
         self.record_in(place, out.get(before..).unwrap_or_default())
     }
 
-    /// The record at a place, whose bytes were read.
+    /// Verifies the record at a place, whose bytes were read.
     fn record_in<'a>(&self, place: RecordPlace, bytes: &'a [u8]) -> Result<Record<'a>, StoreError> {
         let record = Record::decode(self.address(place.offset), bytes);
         record.ok_or_else(|| self.damaged(place.offset, "there is no record, or a damaged one"))
     }
 
-    /// The value of a key in the record at a place, whose bytes were read.
+    /// Returns the value of a key in the record at a place, whose bytes were read.
     ///
     /// # Errors
-    /// If the record is damaged or another key's.
+    /// Fails if the record is damaged or belongs to another key.
     pub(crate) fn value_in<'a>(
         &self,
         place: RecordPlace,
@@ -576,11 +580,11 @@ impl Segment {
         Err(self.damaged(place.offset, "the record is not that of the key that leads to it"))
     }
 
-    /// Appends the record of a key at a place to `out`, which ends with the value then, of so many
-    /// bytes as are answered; nothing after an error.
+    /// Appends the record of a key at a place to `out`, which then ends with the value. Returns the
+    /// length of the value. After an error, `out` is unchanged.
     ///
     /// # Errors
-    /// If the disk fails, or the record is damaged or another key's.
+    /// Fails if the disk fails, or if the record is damaged or belongs to another key.
     pub(crate) fn append_value_of(
         &self,
         place: RecordPlace,
@@ -592,10 +596,11 @@ impl Segment {
         self.value_bytes_of(place, name, (read, before), out)
     }
 
-    /// The same after [`Segment::try_read`] was asked for the record, and has appended it or not.
+    /// Appends the record of a key to `out` unless [`Segment::try_read`] has appended it already.
+    /// Returns the length of the value, which `out` ends with.
     ///
     /// # Errors
-    /// As [`append_value_of`](Segment::append_value_of).
+    /// Fails as [`append_value_of`](Segment::append_value_of) does.
     pub(crate) fn append_value_begun(
         &self,
         place: RecordPlace,
@@ -611,7 +616,7 @@ impl Segment {
         self.value_bytes_of(place, name, (read, before), out)
     }
 
-    /// The bytes of the value that a record ends with which was read to the end of `out`.
+    /// Returns the length of the value of a record that was read to the end of `out`.
     fn value_bytes_of(
         &self,
         place: RecordPlace,
@@ -629,10 +634,10 @@ impl Segment {
         value_bytes
     }
 
-    /// The header of the record at an offset.
+    /// Returns the header of the record at an offset.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if there is none.
     pub(crate) fn header(&self, offset: u64) -> Result<Header, StoreError> {
         let mut bytes = [0; HEADER_BYTES];
         if offset + HEADER_BYTES as u64 > self.len() {
@@ -649,10 +654,10 @@ impl Segment {
         Header::decode(&bytes).ok_or_else(|| self.damaged(offset, "there is no record"))
     }
 
-    /// Whether the record at an offset, whose header this is, has a key.
+    /// Returns true if the record at an offset, which has this header, belongs to a key.
     ///
     /// # Errors
-    /// If the disk fails, or the segment is shorter.
+    /// Fails if the disk fails, or if the segment is shorter.
     #[inline]
     pub(crate) fn has_key(
         &self,
@@ -676,7 +681,7 @@ impl Segment {
         }
     }
 
-    /// Damage at an offset.
+    /// Returns an error for damage at an offset.
     pub(crate) fn damaged(&self, offset: u64, what: impl Into<String>) -> StoreError {
         StoreError::Damaged { path: self.path(), offset, what: what.into() }
     }

@@ -13,10 +13,10 @@ use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 const KEYS: u32 = 20_000;
 const VALUE: [u8; 100] = [7; 100];
-/// Of the medium's time.
+/// Share of the medium's time.
 const SHARE: f64 = 0.01;
 
-/// A store whose background work has so much of the medium's time, and its `Kvs`.
+/// Creates a store with a limit for its background work, and its `Kvs`.
 fn store(world: &World, disk: &Disk, waiting: u32, limit: Limit) -> (Kvdb, Kvs, Arc<Account>) {
     let options = KvdbOptions {
         segment_bytes: 64 << 10,
@@ -50,14 +50,14 @@ fn freezing_and_merging_keep_to_the_share_of_their_account() {
         let waited = |store: &Kvdb| store.statistics().expect("open").stalls.background;
         let elapsed = world.now().since(began).as_nanos() as f64;
         let used = account.used_ns() as f64;
-        // What is charged last may be more than there was: one piece.
+        // The last charge may exceed the share by one piece.
         let piece = CostTable::published().cost_ns(entresol_media::Access::Write, 1 << 20);
         let most = SHARE * (elapsed + BURST_NS as f64) + 2.0 * piece;
         assert!(used > 0.3 * SHARE * elapsed && used <= most, "{used} of {most}");
         let stalls = store.statistics().expect("open").stalls;
         assert!(waited(&store).total_us > 1000, "{stalls:?}");
         assert_eq!((stalls.slope.count, stalls.wall.count), (0, 0), "{stalls:?}");
-        // Somebody who waits for it is not held up, and all that was moved has been charged.
+        // A caller that waits for a full flush is not held up, and all moved bytes were charged.
         store.compact().expect("room");
         let written = store.statistics().expect("open").media[0].written;
         let moved = account.usage().written_bytes;
@@ -89,7 +89,7 @@ fn a_store_is_closed_while_its_background_work_is_stopped() {
 #[test]
 fn a_small_store_is_merged_once_and_then_left_alone() {
     in_world(|world, _| {
-        // On it merging takes time.
+        // Compactions take time on this drive.
         let model = Some(ModelName::NandP3700);
         let options = DiskOptions { model, ..DiskOptions::default() };
         let disk = Disk::new(&world, options).expect("a drive");

@@ -1,4 +1,4 @@
-//! Checkpoints of stores that are written to meanwhile.
+//! Checkpoints of stores that take writes meanwhile.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn a_checkpoint_has_what_was_written_before_it_and_opens_by_itself() {
     let mut told = Vec::new();
     let made = store.checkpoint(&copy.directory(), &mut |progress| {
         told.push(progress);
-        // Written and merged meanwhile.
+        // Writes and compactions go on during the checkpoint.
         one.put(&key(told.len() as u32), b"later").expect("room");
         if told.len() == 4 {
             store.compact().expect("room");
@@ -45,7 +45,7 @@ fn a_checkpoint_has_what_was_written_before_it_and_opens_by_itself() {
     assert!(report.is_whole() && report.remarks.is_empty(), "{report:?}");
     let copied = copy.open();
     let one = copied.kvs("one").expect("there");
-    // What was written while it was being flushed may be there.
+    // Writes during the flush may be in the copy.
     let found = all(&one, false);
     let is_it = |(found, was): (&crate::common::Pair, &crate::common::Pair)| {
         found == was || found.0 == was.0 && found.1 == b"later"
@@ -55,7 +55,7 @@ fn a_checkpoint_has_what_was_written_before_it_and_opens_by_itself() {
     assert_eq!(found.len(), expected.len());
     assert!(found.into_iter().zip(expected).all(is_it));
     assert!(all(&copied.kvs("two").expect("there"), false) == of_two);
-    // It goes on like any other.
+    // The copy takes writes like any other store.
     one.put(b"more", b"data").expect("room");
     copied.compact().expect("room");
     copied.close().expect("durable");
@@ -100,7 +100,7 @@ fn filled(world: &World, disk: &Disk) -> Kvdb {
     store
 }
 
-/// A copy is all that was there, or no store.
+/// Checks that a copy has everything, or is no store.
 fn check_copy(world: &World, copy: &Disk) -> Result<bool, String> {
     let store = match Kvdb::open(copy.root(), options(), Arc::new(world.clone())) {
         Ok(store) => store,

@@ -1,4 +1,4 @@
-//! Stores to try things on.
+//! Stores and worlds for the tests.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use entresol_media::disk::{Disk, DiskOptions};
 use entresol_media::{Directory, LocalDirectory};
 use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs};
 
-/// Runs something in a world, with an empty disk.
+/// Runs a function in a world with an empty disk.
 pub(crate) fn in_world<T: 'static>(run: impl FnOnce(World, Disk) -> T + 'static) -> T {
     let world = World::new(WorldOptions::seeded(1));
     let within = world.clone();
@@ -21,7 +21,7 @@ pub(crate) fn in_world<T: 'static>(run: impl FnOnce(World, Disk) -> T + 'static)
 
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
-/// A directory that vanishes.
+/// Temporary directory for a store, with a clock.
 pub(crate) struct Place {
     scratch: tempfile::TempDir,
     pub(crate) clock: Arc<ManualClock>,
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// All pairs, up or down.
+/// Returns all pairs, up or down.
 pub(crate) fn all(kvs: &Kvs, backward: bool) -> Vec<Pair> {
     pairs(kvs, CursorOptions { backward, ..CursorOptions::default() })
 }

@@ -1,4 +1,4 @@
-//! The form for event loops: answers at once from memory, and completions for the rest.
+//! The interface for event loops: immediate answers from memory, and completions for the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ fn writes_count_in_the_order_in_which_they_were_given_and_share_syncs() {
         let syncs = store.statistics().expect("open").stalls.sync.count;
         for token in 0..100 {
             let batch = one(&kvs, 1, &u64::to_be_bytes(token));
-            // One that need not be durable does not overtake those that must.
+            // A write that need not be durable does not overtake writes that must be.
             let written = match token % 2 {
                 0 => completions.write_durably(batch, token),
                 _ => completions.write(batch, token),
@@ -193,7 +193,7 @@ fn no_more_is_pending_than_was_agreed_and_nothing_is_lost() {
         }
         done.extend(wait(&completions, 50 - done.len()));
         assert!(refused > 0 && done.into_iter().all(|it| value(it).is_some()));
-        // A batch that is larger than all that may wait is taken if nothing else does.
+        // A batch larger than the bound on pending bytes is accepted if nothing else is pending.
         let options = CompletionOptions { pending_bytes_max: 100, ..options };
         let completions = store.completions(options, || ()).expect("open");
         completions.write_durably(one(&kvs, 1, &[2; 1000]), 0).expect("alone");

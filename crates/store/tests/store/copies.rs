@@ -1,5 +1,5 @@
-//! Copies of a store that somebody opens, and older states that are put back: what is not theirs
-//! stays.
+//! Copies of a store, and older states of it that were put back, are opened: the files of the
+//! others stay.
 #![expect(clippy::disallowed_methods, reason = "somebody else copies and moves files")]
 
 use std::fs;
@@ -57,7 +57,7 @@ impl Scratch {
 
 const KEYS: u32 = 600;
 
-/// Writes all keys anew, and flushes and compactions them.
+/// Writes all keys anew, and flushes and compacts them.
 fn fill(store: Kvdb, round: u8, value_bytes: usize) {
     let kvs = store.kvs("data").expect("there");
     for number in 0..KEYS {
@@ -75,7 +75,7 @@ fn expect(store: Kvdb, round: u8, value_bytes: usize) {
     }
 }
 
-/// A store with its data in a second place.
+/// Creates a store with its data on a second volume.
 fn with_two_places(scratch: &Scratch) {
     let volumes =
         [scratch.place(MediaClass::Staging, "home"), scratch.place(MediaClass::Capacity, "slow")];
@@ -109,7 +109,7 @@ fn a_copy_of_the_home_leaves_the_places_of_the_original_alone() {
         assert!(error.to_string().contains(&home) && error.to_string().contains(&slow), "{error}");
     }
     assert_eq!(scratch.files("slow"), before);
-    // With volumes of its own it is a store of its own.
+    // With volumes of its own, the copy is a store of its own.
     expect(given("slow backup").expect("opens"), 1, 1000);
     expect(scratch.open("backup").expect("remembers it"), 1, 1000);
     expect(scratch.open("home").expect("opens"), 2, 1000);
@@ -128,7 +128,7 @@ fn a_home_that_has_moved_has_its_places_and_a_copy_of_it_has_not() {
     scratch.copy("moved", "backup");
     let error = scratch.open("backup").map(drop).expect_err("the place is that of the other now");
     assert!(matches!(error, StoreError::VolumeOfAnother { .. }), "{error}");
-    // What was the original is gone, and the copy stands in for it.
+    // The original is gone, and the copy takes its place.
     fs::remove_dir_all(scratch.at("moved")).expect("is removed");
     expect(scratch.open("backup").expect("opens"), 1, 1000);
 }
@@ -149,8 +149,8 @@ fn a_checkpoint_cannot_take_a_place_of_the_original() {
     assert_eq!(store.volumes().len(), 2);
 }
 
-/// Values lie apart, or beside their keys: without the segments of the former nothing is opened,
-/// without the runs of the latter the `Kvs` cannot be read.
+/// Values lie apart from their keys, or beside them. Without the segments of the former nothing is
+/// opened; without the runs of the latter the `Kvs` cannot be read.
 #[test]
 fn an_older_manifest_that_is_put_back_does_not_cost_what_is_newer() {
     for value_bytes in [1000, 10] {
@@ -165,7 +165,7 @@ fn an_older_manifest_that_is_put_back_does_not_cost_what_is_newer() {
         fs::write(&manifest, &older).expect("is written");
         for _ in 0..2 {
             let opened = scratch.open("store").and_then(|store| {
-                // It is not given the numbers of files that are there.
+                // The new `Kvs` gets no numbers of existing files.
                 store.create_kvs("new", KvsOptions::default())?.put(b"key", b"value")?;
                 store.compact()?;
                 store.drop_kvs("new")?;
@@ -180,7 +180,7 @@ fn an_older_manifest_that_is_put_back_does_not_cost_what_is_newer() {
     }
 }
 
-/// The directory is renamed while the store is open, and another store made where it was.
+/// The directory is renamed while the store is open, and another store is created in its place.
 #[test]
 fn a_store_whose_directory_is_renamed_leaves_the_one_in_its_place_alone() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Cursors that are set and updated while others write, against a map.
+//! Cursors that are positioned and updated during writes, compared with a map.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use entresol_store::{Cursor, CursorOptions, Kvs, KvsOptions};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a cursor is to show: what there was when it was made or updated, from a key on, or from
-/// behind the one that was shown last.
+/// Expected contents of a cursor: those at its creation or last update, from a key on, or behind
+/// the key shown last.
 struct Model {
     options: CursorOptions,
     map: Map,
@@ -44,7 +44,7 @@ fn write(kvs: &Kvs, map: &mut Map, rng: &mut Rng) {
         kvs.delete(&key).expect("room");
         map.remove(&key);
     } else {
-        // Some lie apart from their keys.
+        // Some values lie apart from their keys.
         let value = vec![rng.below(256) as u8; [3, 700][rng.below(2) as usize]];
         kvs.put(&key, &value).expect("room");
         map.insert(key, value);

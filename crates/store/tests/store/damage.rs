@@ -1,4 +1,4 @@
-//! Files that are not what was written: what is told of them, and what is saved.
+//! Damaged files: what is reported about them, and what can be salvaged.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,13 +17,13 @@ use entresol_store::{
 };
 use serde_json::Value;
 
-/// All that a store holds, by `Kvs` and key.
+/// Contents of a store, by `Kvs` and key.
 type State = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 const NAMES: [&str; 2] = ["one", "two"];
-/// What the value of `big` consists of, which lies in a flushed segment.
+/// Byte of the value of `big`, which lies in a flushed segment.
 const BIG: u8 = 77;
-/// What that of `young` does, which lies in the log.
+/// Byte of the value of `young`, which lies in the log.
 const YOUNG: u8 = 99;
 
 fn options() -> KvdbOptions {
@@ -35,7 +35,7 @@ fn options() -> KvdbOptions {
     }
 }
 
-/// Runs something in a world, with the disk of a closed store and what that holds.
+/// Runs a function in a world, with the disk of a closed store and the store's contents.
 fn with_store(run: impl FnOnce(World, Disk, State) + 'static) {
     in_world(move |within, disk| {
         let state = fill(&within, &disk);
@@ -43,8 +43,8 @@ fn with_store(run: impl FnOnce(World, Disk, State) + 'static) {
     });
 }
 
-/// Values beside their keys and apart, in runs, in a moved segment and in the log; keys that are
-/// gone, one by one and by their prefix.
+/// Creates a store with values beside their keys and apart, in runs, in a segment of moved values
+/// and in the log, and with keys deleted singly and by prefix.
 fn fill(world: &World, disk: &Disk) -> State {
     let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).expect("a store");
     let mut state = State::new();
@@ -100,7 +100,7 @@ fn contents_of(store: &Kvdb, name: &str) -> Result<State, StoreError> {
     Ok(all)
 }
 
-/// Reads all that there is without changing the disk.
+/// Reads everything without changing the disk.
 fn read(world: &World, disk: &Disk) -> Result<State, StoreError> {
     let store = Kvdb::open_read_only(disk.root(), options(), Arc::new(world.clone()))?;
     contents(&store)
@@ -120,8 +120,8 @@ fn read_each(world: &World, disk: &Disk) -> Vec<Result<State, StoreError>> {
     names.iter().map(|name| contents_of(&store, name)).collect()
 }
 
-/// Which bits of a file are turned over: all of those that say something, and a sample of the rest.
-/// All bits of a run are turned over by a test of runs.
+/// Returns the bits of a file to flip: all that carry information, and a sample of the rest. A test
+/// of runs flips all bits of a run.
 fn bits_of(name: &str, bytes: &[u8]) -> Vec<(u64, u8)> {
     let is_run = name.starts_with("run-");
     let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
@@ -139,7 +139,7 @@ fn bits_of(name: &str, bytes: &[u8]) -> Vec<(u64, u8)> {
     bits.collect()
 }
 
-/// What became of bits that turned over.
+/// Outcomes of bit flips.
 #[derive(Debug, Default)]
 struct Flips {
     told: u64,
@@ -147,7 +147,7 @@ struct Flips {
     checks: u64,
 }
 
-/// Turns over all bits that are to be, one at a time.
+/// Flips all chosen bits, one at a time.
 fn flip_all() -> Flips {
     let flips = Arc::new(Mutex::new(Flips::default()));
     let counted = flips.clone();
@@ -175,7 +175,7 @@ fn flip_all() -> Flips {
     std::mem::take(&mut *flips.lock().expect("no panic"))
 }
 
-/// Whether some read says that something is damaged; if none does, all must be there.
+/// Returns true if some read reports damage. If none does, everything must be there.
 fn is_told(world: &World, disk: &Disk, state: &State) -> bool {
     let (mut is_told, mut found) = (false, State::new());
     for of_kvs in read_each(world, disk) {
@@ -196,7 +196,7 @@ fn every_bit_that_turns_over_is_told_or_harmless() {
     assert!(flips.told > 15_000 && flips.checks > 1000, "{flips:?}");
 }
 
-/// Turns over a bit of the only place where some bytes stand.
+/// Flips a bit in the only place where some bytes stand.
 fn damage(disk: &Disk, bytes: &[u8]) -> (String, u64) {
     let mut found = disk.contents().into_iter().flat_map(|(name, content)| {
         let volumes = content.windows(bytes.len()).enumerate();
@@ -210,7 +210,7 @@ fn damage(disk: &Disk, bytes: &[u8]) -> (String, u64) {
     (name, at)
 }
 
-/// What is saved, with the report.
+/// Salvages the store. Returns the result and the report.
 fn saved(world: &World, disk: &Disk) -> (State, SalvageReport) {
     let to = Disk::new(world, DiskOptions::default()).expect("a disk");
     let before = disk.contents();
@@ -273,7 +273,7 @@ fn a_damaged_page_loses_what_lay_in_it_and_no_other_kvs() {
                 let (found, report) = saved(&world, &disk);
                 assert!(found.iter().all(|(key, value)| state.get(key) == Some(value)));
                 assert!(report.kvs.iter().filter(|kvs| kvs.has_gaps).count() == 1, "{report:?}");
-                // All entries of a Kvs lie in one block here.
+                // All entries of a `Kvs` lie in one block here.
                 assert!(found == state || found.len() < state.len() - 5, "page {page}");
                 disk.flip(&name, page * 4096 + 100, 0).expect("there");
             }
@@ -334,8 +334,8 @@ fn a_missing_segment_and_a_missing_run_are_told() {
     });
 }
 
-/// Whatever has become of one of its files, nobody is told to remove it, or to name another one:
-/// each says what is wrong, and how the rest is saved.
+/// Whatever happened to one of the files, no message advises to remove it, or to use another name.
+/// Each message says what is wrong, and how to salvage the rest.
 #[test]
 fn nobody_is_told_to_remove_a_file_of_a_store() {
     with_synced_log(|world, left| {
@@ -384,7 +384,7 @@ fn a_directory_without_a_store_is_told() {
     });
 }
 
-/// Segments of the log have room for a seal wherever they end: one that has none was cut.
+/// Segments of the log have room for a seal wherever they end. A segment without room was cut.
 #[test]
 fn a_segment_of_the_log_that_is_cut_short_is_told() {
     in_world(|world, disk| {
@@ -403,7 +403,7 @@ fn a_segment_of_the_log_that_is_cut_short_is_told() {
     });
 }
 
-/// A store of one `Kvs` with a run, and what it holds.
+/// Creates a store of one `Kvs` with a run. Returns its contents as well.
 fn of_one_run(world: &World, value: &[u8]) -> (Disk, State) {
     let disk = Disk::new(world, DiskOptions::default()).expect("a disk");
     let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).expect("made");
@@ -417,7 +417,7 @@ fn of_one_run(world: &World, value: &[u8]) -> (Disk, State) {
     (disk, state)
 }
 
-/// Puts a page of a file in the place of that page of another disk's.
+/// Replaces a page of a file by that page of another disk's file.
 fn put_page(from: &Disk, to: &Disk, name: &str, page: u64) {
     let open = |disk: &Disk| disk.root().open_block_file(name, &BlockOptions::default());
     let (from, to) = (open(from).expect("there"), open(to).expect("there"));
@@ -427,7 +427,7 @@ fn put_page(from: &Disk, to: &Disk, name: &str, page: u64) {
     to.sync().expect("for good");
 }
 
-/// Two stores have a run of the same number, `Kvs`, size, keys and sequences.
+/// Two stores have a run with the same number, `Kvs`, size, keys and sequence numbers.
 #[test]
 fn a_run_of_another_store_is_told() {
     in_world(|world, _| {
@@ -438,7 +438,7 @@ fn a_run_of_another_store_is_told() {
         let pages = one.contents()[&run].len() as u64 / 4096;
         assert_eq!(other.contents()[&run].len() as u64 / 4096, pages);
         assert!(pages > 3, "{pages}");
-        // As a copy of the file that was broken off leaves it.
+        // An interrupted copy of the file leaves it so.
         for page in 1..pages {
             put_page(&other, &one, &run, page);
             let report = checked(&one);
@@ -447,7 +447,7 @@ fn a_run_of_another_store_is_told() {
         assert!(matches!(&read_each(&world, &one)[..], [Err(StoreError::KvsDamaged { .. })]));
         let (found, report) = saved(&world, &one);
         assert_eq!((found, report.findings.len()), (State::new(), 1));
-        // Without a manifest nobody knows better.
+        // Without a manifest, nothing tells the two runs apart.
         one.root().remove("MANIFEST").expect("there");
         assert_eq!(saved(&world, &one).0.len(), state.len());
     });
@@ -521,8 +521,8 @@ fn a_manifest_without_marks_is_read_and_has_them_later() {
     });
 }
 
-/// What a power cut leaves of a store whose log has several segments and was synced; a new one each
-/// time. Its values are the numbers of their keys.
+/// Runs a function with new copies of the disk that a power cut leaves, of a store whose log has
+/// several synced segments. Its values are the numbers of their keys.
 fn with_synced_log(run: impl FnOnce(World, &dyn Fn() -> Disk) + 'static) {
     in_world(move |world, disk| {
         let options = KvdbOptions { generation_bytes: 1 << 20, ..options() };
@@ -537,11 +537,11 @@ fn with_synced_log(run: impl FnOnce(World, &dyn Fn() -> Disk) + 'static) {
     });
 }
 
-/// So many writes are in the log, about fifteen in a segment.
+/// Number of writes in the log, about fifteen in a segment.
 const LOGGED: usize = 80;
 
-/// The store is not opened, by an error that names a file; nothing is removed, `check` names it as
-/// well, and so many writes are saved.
+/// Checks that the store is not opened, with an error that names a file. Nothing may be removed,
+/// `check` must name the file as well, and so many writes must be salvaged.
 fn is_told_and_saved(world: &World, disk: &Disk, name: &str, writes: std::ops::Range<usize>) {
     let before = disk.contents();
     for _ in 0..2 {
@@ -564,8 +564,8 @@ fn digits(number: u8) -> Vec<u8> {
     format!("{number:02}").into_bytes()
 }
 
-/// That a log went on behind what is damaged is known by the segments behind that, also if no
-/// manifest says so: they are marked when they are synced, and not before.
+/// Marks on later segments tell that the log continued behind the damage, even if no manifest says
+/// so. A segment is marked when it is synced, and not before.
 #[test]
 fn damage_amid_a_log_that_was_synced_is_told_and_removes_nothing() {
     with_synced_log(|world, left| {
@@ -579,7 +579,7 @@ fn damage_amid_a_log_that_was_synced_is_told_and_removes_nothing() {
         let (_, early) = segments.split_last().expect("some");
         for (name, bytes) in early {
             let used = bytes.iter().rposition(|byte| *byte != 0).expect("a seal") as u64;
-            // The header, the first record, one amid the others, and the seal.
+            // The header, the first record, one in the middle, and the seal.
             for (at, lost) in [(12, 0), (4096, 1), (9000, 1), (used, 0)] {
                 let disk = left();
                 disk.flip(name, at, 2).expect("there");
@@ -592,7 +592,7 @@ fn damage_amid_a_log_that_was_synced_is_told_and_removes_nothing() {
     });
 }
 
-/// The header of the segment that was written to last is damaged: it bears its mark, so it was one.
+/// The header of the last written segment is damaged. Its mark shows that it is a segment.
 #[test]
 fn a_header_that_is_damaged_of_the_last_segment_is_told() {
     with_synced_log(|world, left| {
@@ -606,8 +606,8 @@ fn a_header_that_is_damaged_of_the_last_segment_is_told() {
     });
 }
 
-/// Where reads fail, from some call on for ever, no older state is answered, `check` says so, and
-/// what was read before is saved.
+/// Reads fail from some call on, for ever: no older state is answered, `check` reports the failure,
+/// and everything read before it is salvaged.
 #[test]
 fn reads_of_the_log_that_fail_are_told() {
     with_synced_log(|world, left| {
@@ -628,7 +628,7 @@ fn reads_of_the_log_that_fail_are_told() {
             }
             let disk = fails_from(nth);
             if let Ok(report) = check(&disk.root(), &mut |_| {}) {
-                // Whether what is known of read_frequency can be read matters to nobody.
+                // A failure to read the summary of read frequencies has no effect.
                 let struck = disk.struck();
                 if struck.iter().all(|it| it.path.ends_with("HEAT")) {
                     break;
@@ -647,8 +647,8 @@ fn reads_of_the_log_that_fail_are_told() {
     });
 }
 
-/// What is called as the log's segments are, or almost so, and is none costs nothing: it is left
-/// alone, or the store is not opened, by an error that names it.
+/// Files with names like those of segments, or nearly so, that are none: each is left alone, or the
+/// store is not opened, with an error that names it.
 #[test]
 fn files_with_names_like_segments_cost_nothing() {
     with_synced_log(|world, left| {
@@ -676,7 +676,7 @@ fn files_with_names_like_segments_cost_nothing() {
     });
 }
 
-/// A link in the place of a segment is not passed over.
+/// A link in the place of a segment is not ignored.
 #[test]
 fn a_segment_that_is_a_link_is_told() {
     let scratch = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The cache of entries beneath a store: it is faster, and otherwise not to be noticed.
+//! The row cache beneath a store: it is faster, and otherwise not noticeable.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use crate::common::Place;
 use entresol_store::{Batch, Kvs, KvsOptions, TransactionOptions};
 
 const GROUPS: u64 = 4;
-/// The group that is written before anybody reads, and never again: what is hit for certain,
-/// however seldom writers and the compaction come to their turn.
+/// Group that is written before the readers start, and never again. It is certain to be hit,
+/// however seldom the writers and the compaction get their turn.
 const QUIET: u64 = 3;
-/// The number of its write: its values are so short that the smallest cache takes them.
+/// Number of its write. Its values are so short that the smallest cache takes them.
 const QUIET_NUMBER: u64 = 900;
 const KEYS: u64 = 16;
 
-/// What the write of this number does to a key.
+/// Effect of a write with this number on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
     Value,
@@ -40,14 +40,14 @@ fn value(number: u64) -> Vec<u8> {
     value
 }
 
-/// The numbers of a group's writes: begun, and acknowledged.
+/// Number of a group's last write that has begun, and of its last one that is acknowledged.
 #[derive(Default)]
 struct Group {
     begun: AtomicU64,
     done: AtomicU64,
 }
 
-/// One thread writes all keys of a group with each number; the last is durable in its order.
+/// Writes all keys of a group with each number in turn, as the group's only writer.
 fn write(kvs: &Kvs, group: u64, numbers: &Group, is_over: &AtomicBool) {
     for number in 1.. {
         if is_over.load(SeqCst) {
@@ -69,7 +69,8 @@ fn write(kvs: &Kvs, group: u64, numbers: &Group, is_over: &AtomicBool) {
     }
 }
 
-/// Reads keys at random: never what was overwritten before, never less than was seen before.
+/// Reads random keys: never a value that was overwritten before, never an older one than seen
+/// before.
 fn read(kvs: &Kvs, groups: &[Group], mut random: u64, is_over: &AtomicBool) -> u64 {
     let mut seen = [[0; KEYS as usize]; GROUPS as usize];
     let mut reads = 0;

@@ -1,4 +1,4 @@
-//! What disks do wrong: calls that fail, no room, bits that turn over.
+//! Faults of disks: failed calls, lack of room, and flipped bits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn key(number: usize) -> Vec<u8> {
     format!("key{number:02}").into_bytes()
 }
 
-/// Twenty operations of every kind; the acknowledged state is kept in step.
+/// Carries out twenty operations of every kind. Collects the acknowledged states in `done`.
 fn script(store: &Kvdb, done: &mut Vec<State>) -> Result<(), StoreError> {
     let kvs = store.kvs("data")?;
     let mut state = State::new();
@@ -107,7 +107,7 @@ fn a_call_that_fails_loses_nothing_and_is_told() {
             if told.is_ok() && found != *last {
                 return Err("all was acknowledged, and something else is there".to_owned());
             }
-            // The write that failed may be there: the one behind the last that was acknowledged.
+            // The write that failed may be there: the one after the last acknowledged one.
             let kept = done.contains(&found);
             if !kept && !is_next(last, &found) {
                 return Err(format!("told {told:?}, but it is no state that there was"));
@@ -123,7 +123,7 @@ fn a_call_that_fails_loses_nothing_and_is_told() {
     assert!(attempts.expect("nothing is lost") > 60);
 }
 
-/// Whether one more of the script's writes makes one state of another.
+/// Returns true if one more of the script's writes leads from one state to the other.
 fn is_next(last: &State, found: &State) -> bool {
     let keys = last.keys().chain(found.keys());
     let odd: std::collections::BTreeSet<_> =
@@ -146,7 +146,7 @@ fn a_segment_that_could_not_be_made_hides_nothing_that_is_written_later() {
             let mut state = State::new();
             for number in 0..12 {
                 let value = vec![number as u8; 3000];
-                // That there is no segment is told once, or from then on.
+                // The lack of a segment is reported once, or from then on.
                 if kvs.put(&key(number), &value).is_ok() {
                     state.insert(key(number), value);
                 }
@@ -209,7 +209,7 @@ fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
         assert!(written > 300, "only {written} writes found room");
         let told = told.to_string();
         assert!(told.contains("1536KiB are kept for deleting and merging"), "{told}");
-        // Many more than fit into what is left of a segment.
+        // The deletes take more than is left of a segment.
         for number in 10..written {
             kvs.delete(&key(number)).unwrap_or_else(|error| panic!("{number}: {error}"));
         }
@@ -227,8 +227,8 @@ fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
     });
 }
 
-/// Each opening takes a segment, and processes that live shortly flush nothing: whatever they do,
-/// they do not use up what is kept for those that make room.
+/// Each opening takes a segment, and short-lived processes flush nothing. They must not use up the
+/// reserve for work that frees room.
 #[test]
 fn openings_on_a_full_disk_leave_the_reserve_to_those_that_make_room() {
     in_world(|world, disk| {
@@ -253,7 +253,7 @@ fn openings_on_a_full_disk_leave_the_reserve_to_those_that_make_room() {
             let kvs = store.kvs("data").expect("there");
             let refused = kvs.put(b"more", &[1; 3000]).expect_err("no room");
             assert!(refused.to_string().contains("are kept for deleting"), "{round}: {refused}");
-            // Every other process removes a key.
+            // Every other process deletes a key.
             if round % 2 == 0 {
                 kvs.delete(&key(round)).unwrap_or_else(|error| panic!("{round}: {error}"));
             }
@@ -269,7 +269,7 @@ fn openings_on_a_full_disk_leave_the_reserve_to_those_that_make_room() {
     });
 }
 
-/// Others have filled the disk, and left less of the reserve than a segment has.
+/// Other files have filled the disk, and left less of the reserve than a segment takes.
 #[test]
 fn with_a_part_of_the_reserve_keys_can_be_removed() {
     in_world(|world, disk| {
@@ -300,7 +300,7 @@ fn with_a_part_of_the_reserve_keys_can_be_removed() {
     });
 }
 
-/// The drives of two classes: the home is on the first.
+/// Drives of two classes. The home is on the first.
 struct Drives {
     staging: Disk,
     capacity: Disk,
@@ -327,7 +327,7 @@ impl Drives {
         store
     }
 
-    /// Opens the store once the machine has failed; nothing goes wrong any more.
+    /// Opens the store after a failure of the machine. The drives work again.
     fn reopen(&self, world: &World) -> Result<Kvdb, StoreError> {
         let again =
             |disk: &Disk| disk.reopen(world, DiskOptions::default()).expect("a disk").root();
@@ -399,7 +399,7 @@ fn a_kvs_that_wants_one_class_only_is_refused_when_that_is_full_and_others_go_on
         other.put(b"key", b"value").expect("has room elsewhere");
         let before = contents(&strict).expect("is read");
         assert!(before.len() > 300, "{}", before.len());
-        // Room comes back as keys are deleted, or with another policy.
+        // Deletes, or another policy, free room again.
         for key in before.keys() {
             strict.delete(key).expect("makes room");
         }

@@ -1,4 +1,4 @@
-//! Images on what stands in for persistent memory, where they cannot be had.
+//! Memtable images on emulated persistent memory, when they cannot be created or cannot keep up.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use entresol_base::{Clock, SystemClock};
 use entresol_media::PmemMode;
 use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MemtableImageStatistics};
 
-/// As the store does.
+/// Shortest pause of the store after a failure.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 fn images(store: &Kvdb) -> MemtableImageStatistics {
     store.statistics().expect("open").images.expect("on persistent memory")
 }
 
-/// Waits until what is asked is so.
+/// Waits until the statistics satisfy a condition.
 fn until(
     store: &Kvdb,
     is_so: impl Fn(&MemtableImageStatistics) -> bool,
@@ -48,7 +48,7 @@ fn an_image_that_cannot_be_made_is_told_tried_again_ever_more_rarely_and_harms_n
     }
     let found = until(&store, |it| it.failures >= 5);
     let pauses = clock.now().since(begun).div_duration_f64(PAUSE_MIN);
-    // After so many failures one, two, four times the pause have passed, and so on.
+    // Each failure doubles the pause, so the failures grow with the logarithm of the time.
     assert!(found.failures as f64 <= 1.0 + (pauses + 1.0).log2(), "{found:?} in {pauses} pauses");
     assert!(found.failure.is_some_and(|why| why.contains("image-000000000001")));
     assert_eq!(found.writes_missing, 100);
@@ -88,7 +88,7 @@ fn writers_do_not_outrun_an_image_by_much() {
         }
         most
     });
-    // Not to wait for it at all would let them be ahead by nearly all of it.
+    // Without the delay, writers would be ahead by nearly all of their writes.
     assert!(missing_most < WRITES / 2, "{missing_most} writes were in no image");
     let found = until(&store, |it| it.writes_missing == 0);
     assert_eq!((found.failures, found.failure), (0, None));

@@ -1,4 +1,4 @@
-//! What a `Kvs` does, whatever lies beneath: young, flushed, opened again.
+//! Operations on a `Kvs` in every state of its data: in memtables, flushed, and opened again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn cursors_of_snapshots_see_the_newest_of_many_versions_both_ways() {
     for round in 0..40_u32 {
         for number in 0..24 {
             let key = key(number);
-            // Some keys have one version, some one in each round.
+            // Some keys have one version, others have one in each round.
             match (number % 3, (number + round) % 5) {
                 (0, _) if round > 0 => continue,
                 (_, 0) => {
@@ -203,7 +203,7 @@ fn time_ends_keys_and_never_brings_them_back() {
     assert_eq!(all(&kvs, false), [(b"default".to_vec(), b"x".to_vec())]);
     assert_eq!(kvs.get(b"short").expect("readable"), None);
     drop(store);
-    // A clock that was set back.
+    // The clock was set back.
     let mut earlier = place;
     earlier.clock = Place::new().clock;
     let store = earlier.open();
@@ -303,7 +303,7 @@ fn times_of_a_batch_begin_when_it_is_written() {
     }
 }
 
-/// Lets a store believe that it has given numbers to so many `Kvs`.
+/// Makes a store believe that it has given numbers to so many `Kvs`.
 fn has_given_numbers(disk: &Disk, all: u64) {
     let manifest = disk.root().read("MANIFEST").expect("there");
     let line = manifest.split(|byte| *byte == b'\n').next().expect("a line");
@@ -314,7 +314,7 @@ fn has_given_numbers(disk: &Disk, all: u64) {
     disk.root().replace("MANIFEST", text.as_bytes()).expect("room");
 }
 
-/// After 65,535 `Kvs` the numbers of those are used again of which nothing is left.
+/// After 65,535 `Kvs`, numbers of dropped ones are used again once nothing of these is left.
 #[test]
 fn kvs_can_be_made_for_as_long_as_the_store_lives() {
     in_world(|world, disk| {
@@ -330,7 +330,8 @@ fn kvs_can_be_made_for_as_long_as_the_store_lives() {
         has_given_numbers(&disk, 65_534);
         let open = || Kvdb::open(disk.root(), options, clock.clone()).expect("a store");
         let mut store = open();
-        // The last new number, then one that was used, but not the one that the log has a write of.
+        // The first `Kvs` gets the last new number. The second one gets a used number, but not the
+        // one that the log still has a write of.
         for name in ["one", "two"] {
             let kvs = store.create_kvs(name, KvsOptions::default()).expect("numbers are left");
             assert_eq!(kvs.get(b"key").expect("readable"), None, "{name}");

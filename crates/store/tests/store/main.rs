@@ -1,5 +1,5 @@
-//! Tests of the store from outside that leave their process as it is. What limits, measures or is
-//! killed as a process, or takes long, has a binary of its own beside this one.
+//! Tests of the store from outside that leave their process as it is. A test that limits, measures
+//! or kills its process, or takes long, has a binary of its own beside this one.
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 mod background;

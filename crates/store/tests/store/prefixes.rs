@@ -1,4 +1,4 @@
-//! Many prefixes that are removed: more than one run can say.
+//! Many range deletes: more than one run can hold.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use entresol_base::world::World;
 use entresol_media::disk::{Disk, DiskOptions};
 use entresol_store::{Batch, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, TransactionOptions};
 
-/// More than one run can say.
+/// More range deletes than one run can hold.
 const PREFIXES: u32 = 17_000;
-/// Each so many prefixes have keys.
+/// One prefix in so many has a key.
 const STEP: usize = 1_000;
 
 fn options() -> KvdbOptions {
@@ -30,7 +30,7 @@ fn open(world: &World, disk: &Disk) -> (Kvdb, Kvs) {
     (store, kvs)
 }
 
-/// The disk as it is left if the store's process is killed now.
+/// Returns the disk as a killed process of the store leaves it now.
 fn killed(world: &World, disk: &Disk) -> Disk {
     disk.reopen(world, DiskOptions::default()).expect("a disk")
 }
@@ -43,7 +43,7 @@ fn key(number: u32) -> Vec<u8> {
     [prefix(number), b"key".to_vec()].concat()
 }
 
-/// Puts keys that are going to be removed, and one that stays.
+/// Puts keys that are going to be deleted, and one that stays.
 fn put(kvs: &Kvs) {
     for number in (0..PREFIXES).step_by(STEP) {
         kvs.put(&key(number), b"old").expect("room");
@@ -51,7 +51,7 @@ fn put(kvs: &Kvs) {
     kvs.put(b"stays", b"1").expect("room");
 }
 
-/// Removes the prefixes one by one.
+/// Deletes the prefixes one by one.
 fn remove(kvs: &Kvs) {
     for number in 0..PREFIXES {
         kvs.delete_prefix(&prefix(number)).expect("room");
@@ -66,7 +66,7 @@ fn batch(kvs: &Kvs) -> Batch {
     batch
 }
 
-/// Checks that no removed key is there, by reads and by a walk.
+/// Checks by reads and by a scan that no deleted key is there.
 fn check(kvs: &Kvs) {
     for number in (0..PREFIXES).step_by(STEP) {
         assert_eq!(kvs.get(&key(number)).expect("readable"), None, "{number}");
@@ -74,7 +74,7 @@ fn check(kvs: &Kvs) {
     assert_eq!(all(kvs, false), [(b"stays".to_vec(), b"1".to_vec())]);
 }
 
-/// Checks a store as it is, merged, written to, and opened again.
+/// Checks a store as it is, compacted, written to, and opened again.
 fn check_on(world: &World, disk: &Disk, (store, kvs): (Kvdb, Kvs)) {
     check(&kvs);
     store.compact().expect("room");
@@ -109,7 +109,7 @@ fn prefixes_that_go_in_one_batch() {
         store.compact().expect("room");
         store.write(&batch(&kvs)).expect("room");
         check(&kvs);
-        // The log has all of them in one segment: no limit divides them when it is read.
+        // Recovery reads all of them from one segment, where no limit divides them.
         let killed = killed(&world, &disk);
         check_on(&world, &killed, open(&world, &killed));
         store.sync().expect("durable");
@@ -159,8 +159,8 @@ fn prefixes_that_are_long_or_the_same() {
     });
 }
 
-/// Many runs, of which no four can be merged into one that says their prefixes, while a transaction
-/// may ask for these: merging waits for its end.
+/// Many runs, no four of which can become one that holds their range deletes. As long as a
+/// transaction may ask for these, the compaction waits.
 #[test]
 fn prefixes_that_a_transaction_may_ask_for_wait() {
     in_world(|world, disk| {
@@ -189,7 +189,7 @@ fn prefixes_that_a_transaction_may_ask_for_wait() {
     });
 }
 
-/// What a run says may be more than a later opening lets one say.
+/// A run may hold more range deletes than the options of a later opening allow.
 #[test]
 fn prefixes_that_a_run_says_and_another_could_not() {
     in_world(|world, disk| {
@@ -230,7 +230,8 @@ fn a_run_that_could_say_no_prefix_or_too_many_is_refused() {
     });
 }
 
-/// Generations are closed before they have too many, and runs are merged by the way.
+/// Generations are closed before they have too many range deletes, and runs are compacted on the
+/// way.
 #[test]
 fn prefixes_that_go_again_and_again() {
     in_world(|world, disk| {

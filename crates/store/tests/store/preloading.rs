@@ -1,5 +1,5 @@
 //! Stores whose runs fit into memory: once readers have waited for some blocks, the others are read
-//! together, and nobody waits any more.
+//! together, and readers no longer wait.
 
 use std::path::Path;
 use std::thread;
@@ -14,15 +14,15 @@ fn key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
 }
 
-/// What a block of 4096 bytes takes where it is cached.
+/// Memory that a cached block of 4096 bytes takes.
 const CACHED_BLOCK_BYTES: u64 = 4352;
 
-/// Without a cache of entries, which would answer instead.
+/// Returns options without a row cache, which would answer instead of the block cache.
 fn options(memory_bytes: u64) -> KvdbOptions {
     KvdbOptions { memory_bytes, entry_cache_bytes: 0, ..KvdbOptions::default() }
 }
 
-/// A store with one run, closed.
+/// Creates a store with one run, and closes it.
 fn fill(path: &Path) {
     let store = Kvdb::create_at(path, options(32 << 20)).expect("a store");
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
@@ -55,13 +55,13 @@ fn where_all_runs_fit_they_are_cached_before_all_is_asked_for() {
     let kvs = store.kvs("data").expect("there");
     let blocks = run_bytes(&store) / 4096;
     assert!(blocks > 2000, "{blocks} blocks are more than are read one by one");
-    // Keys come in no order, so that most of these lie in blocks of their own.
+    // Keys are not in order, so most of these lie in blocks of their own.
     read(&kvs, 0..200);
     let first = cache(&store);
     assert!(first.data.misses < blocks / 8, "{first:?}");
-    // A cached block takes more than its bytes: with fewer, readers overtake what reads ahead.
+    // A cached block takes more than its bytes: with fewer, readers overtake the read-ahead.
     let is_all_there = || cache(&store).bytes > blocks * CACHED_BLOCK_BYTES / 100 * 99;
-    // Otherwise this does not end in the time that a test has.
+    // If the condition never holds, the test runs into its time limit.
     while !is_all_there() {
         thread::sleep(Duration::from_millis(1));
     }

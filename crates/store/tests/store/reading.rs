@@ -1,5 +1,5 @@
-//! Stores that are only read: whoever may not write them, or nobody may, reads them all the same,
-//! and what cannot be read is not called damaged.
+//! Stores that are only read: reading opens nothing for writing and takes no space, and a pipe in
+//! the place of a file does not block it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ fn options() -> KvdbOptions {
     KvdbOptions { segment_bytes: 64 << 10, generation_bytes: 1 << 20, ..KvdbOptions::default() }
 }
 
-/// A store with values in runs, in flushed segments and in the log.
+/// Creates a store with values in runs, in flushed segments and in the log.
 fn fill(path: &Path) {
     let store = Kvdb::create_at(path, options()).expect("a store");
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("is made");
@@ -45,7 +45,7 @@ fn open_read_only(path: &Path) -> Result<Kvdb, StoreError> {
     Kvdb::open_read_only(directory, options(), Arc::new(SystemClock::new()))
 }
 
-/// The files of a directory that this process has open to write, or mapped so.
+/// Returns the files of a directory that this process has open or mapped for writing.
 fn writable(path: &Path) -> Vec<String> {
     let prefix = format!("{}/", path.display());
     let maps = fs::read_to_string("/proc/self/maps").expect("is read");
@@ -55,7 +55,7 @@ fn writable(path: &Path) -> Vec<String> {
     found.retain(|line| line.contains(" rw"));
     let entries = fs::read_dir("/proc/self/fd").expect("is listed");
     for number in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
-        // Others may be closed meanwhile.
+        // Other tests may close descriptors meanwhile.
         let Ok(file) = fs::read_link(format!("/proc/self/fd/{number}")) else { continue };
         let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { continue };
         let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -103,7 +103,7 @@ fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     said.recv_timeout(Duration::from_secs(20)).expect("an answer")
 }
 
-/// Whoever opens a pipe to read it waits until somebody writes to it.
+/// Opening a pipe for reading waits until a writer opens it.
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     for name in ["MANIFEST", "000000000001.segment", "run-0000000000000001", "HEAT", "PLACE"] {

@@ -1,4 +1,4 @@
-//! Reads of many values that lie apart from their keys: by cursors, and of keys that are named.
+//! Reads of many values that lie apart from their keys: by cursors, and by multi-gets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use entresol_store::{
 
 const KEYS: u64 = 2000;
 const VALUE_BYTES: usize = 1000;
-/// What a record has beside its value.
+/// Bytes of a record beside its value.
 const RECORD_BYTES_MORE: u64 = 64;
 
 fn options() -> KvdbOptions {
@@ -43,7 +43,7 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// As [`options`], with a cache of entries.
+/// Returns the options of [`options`], with a row cache.
 fn with_cache() -> KvdbOptions {
     KvdbOptions { entry_cache_bytes: 4 << 20, ..options() }
 }
@@ -54,8 +54,9 @@ fn open(world: &World, disk: &Disk, options: KvdbOptions) -> (Kvdb, Kvs) {
     (store, kvs)
 }
 
-/// A store of that many keys, whose values were flushed where they were put, opened again: they are
-/// read in blocks from the drive, each key's neighbours anywhere if the order is no order.
+/// Creates a store of so many keys, whose values are flushed where they were put, and opens it
+/// again. Values are read in blocks from the drive. If the keys are put in random order, neighbours
+/// lie scattered.
 fn made(world: &World, disk: &Disk, is_in_order: bool) -> (Kvdb, Kvs) {
     made_of(world, disk, options(), (KEYS, is_in_order))
 }
@@ -80,7 +81,7 @@ fn made_of(
     store.close().expect("closes");
     drop(kvs);
     let (store, kvs) = open(world, disk, options);
-    // Blocks of keys are in memory then, and are not looked at here.
+    // This brings the key blocks into memory. The tests look at values only.
     let keys_only = CursorOptions { keys_only: true, ..CursorOptions::default() };
     assert_eq!(pairs(&kvs, keys_only).len(), keys as usize);
     (store, kvs)
@@ -102,7 +103,7 @@ fn read_bytes(store: &Kvdb) -> u64 {
     media.iter().map(|medium| medium.read.value_bytes).sum()
 }
 
-/// Shows so many entries, and checks them; from a key up, or down.
+/// Reads so many entries from a key on, up or down, and checks them.
 fn show(cursor: &mut Cursor, from: u64, count: u64, backward: bool) {
     cursor.seek(&key(from));
     for step in 0..count {
@@ -112,8 +113,7 @@ fn show(cursor: &mut Cursor, from: u64, count: u64, backward: bool) {
     }
 }
 
-/// How long something takes of virtual time, and what is read meanwhile for each byte that was
-/// wanted.
+/// Returns the virtual time that an operation takes, and the bytes it reads for each byte wanted.
 fn cost(world: &World, store: &Kvdb, wanted: u64, run: impl FnOnce()) -> (Picos, f64) {
     let (begun, read) = (world.now(), read_bytes(store));
     run();
@@ -163,7 +163,7 @@ fn values_ahead_are_read_together_and_few_that_are_not_wanted() {
 fn nothing_is_read_behind_a_prefix_or_of_values_that_are_not_asked_for() {
     on_a_drive(|world, disk| {
         let (store, kvs) = made(&world, &disk, false);
-        // Ten keys.
+        // The prefix has ten keys.
         let prefix = CursorOptions { prefix: b"key00123".to_vec(), ..CursorOptions::default() };
         let (_, read) = cost(&world, &store, 10, || {
             assert_eq!(pairs(&kvs, prefix).len(), 10);
@@ -185,13 +185,13 @@ fn neighbours_in_the_log_are_read_as_one() {
         let mut cursor = kvs.cursor(CursorOptions::default()).expect("open");
         let (_, read) = cost(&world, &store, KEYS, || show(&mut cursor, 0, KEYS, false));
         assert!(read < 1.1, "{read}");
-        // The background writes now and then.
+        // The background threads also write now and then.
         let calls = disk.calls();
         assert!(calls < KEYS / 8, "{calls} calls for {KEYS} values");
     });
 }
 
-/// Turns a bit of the value of a key over.
+/// Flips a bit in the value of a key.
 fn damage(disk: &Disk, number: u64) {
     let bytes = value(number, VALUE_BYTES);
     for (path, content) in disk.contents() {
@@ -202,7 +202,7 @@ fn damage(disk: &Disk, number: u64) {
     panic!("the value of {number} is nowhere");
 }
 
-/// Walks over everything; answers the keys before which there was an error, and its kind.
+/// Scans everything. Returns the keys before which there was an error, with its kind.
 fn errors(kvs: &Kvs, backward: bool) -> Vec<(u64, bool)> {
     let options = CursorOptions { backward, ..CursorOptions::default() };
     let mut cursor = kvs.cursor(options).expect("open");
@@ -255,7 +255,7 @@ fn a_read_that_fails_is_told_at_its_key_and_nowhere_else() {
                 assert!(errors.len() <= 1 && errors.iter().all(|it| !it.1), "{nth}: {errors:?}");
                 told += errors.len();
             }
-            // What was to be read with others is read again by itself.
+            // Values that were to be read with others are read again one by one.
             let few = if is_in_order { 1..20 } else { 30..62 };
             assert!(few.contains(&told), "{told} were told");
         });
@@ -280,7 +280,7 @@ fn what_moves_or_goes_while_it_is_read_ahead_is_shown_as_it_was() {
             let shown = cursor.next().expect("readable");
             assert!(shown == Some((&key(number), &value(number, VALUE_BYTES))), "{number}");
         }
-        // What follows is what is there now.
+        // After the update the cursor shows the current contents.
         cursor.update().expect("open");
         assert_eq!(cursor.next().expect("readable"), Some((&key(903)[..], &b"new"[..])));
     });
@@ -341,7 +341,7 @@ fn values_in_the_cache_of_entries_are_not_read() {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a walk is to show.
+/// Returns the expected pairs of a scan.
 fn expected(model: &Model, from: Option<&[u8]>, options: &CursorOptions) -> Vec<Pair> {
     let CursorOptions { backward, prefix, limit, .. } = options;
     let is_wanted = |key: &[u8]| {
@@ -360,7 +360,7 @@ fn expected(model: &Model, from: Option<&[u8]>, options: &CursorOptions) -> Vec<
     all
 }
 
-/// Values beside keys and apart, flushed and young, of a transaction as well; walks of any kind.
+/// Values beside keys and in segments, flushed and not, and of a transaction; scans of any kind.
 #[test]
 fn walks_show_what_a_map_has() {
     [options(), with_cache()].into_iter().for_each(show_what_a_map_has);
@@ -412,7 +412,7 @@ fn show_what_a_map_has(options: KvdbOptions) {
                 for _ in 0..2 {
                     let from = rng.below(KEYS);
                     if rng.one_in(2) {
-                        // Those of them that are let in are cached.
+                        // The reads fill the row cache with the values that it admits.
                         (from..from + 40).for_each(|at| drop(kvs.get(&key(at)).expect("readable")));
                     }
                     let from = key(from);
@@ -494,7 +494,7 @@ fn values_that_a_merge_moves_are_read_together() {
         for number in (0..MANY).filter(|number| number % 10 > 0) {
             kvs.delete(&key(number)).expect("room");
         }
-        // What is dead is known once the keys are merged.
+        // A compaction of the keys finds out which values are dead.
         store.compact().expect("room");
         let moved = |store: &Kvdb| {
             let media = store.statistics().expect("open").media;
@@ -533,7 +533,7 @@ fn the_longest_keys_are_walked_over_whatever_is_in_them() {
             assert!(found == keys, "{state}, backward: {backward}, {} keys", found.len());
         }
         let mut cursor = kvs.cursor(CursorOptions::default()).expect("open");
-        // What is sought may be longer than any key.
+        // A sought key may be longer than any key.
         for (sought, expected) in [(keys[7].clone(), 7), (vec![0; 1 << 20], 1), (zeros(40), 40)] {
             cursor.seek(&sought);
             let shown = cursor.next().expect("readable").map(|(key, _)| key.to_vec());

@@ -1,4 +1,4 @@
-//! What a store says of itself, and compaction that is watched.
+//! Statistics of a store, and compactions that report progress.
 
 use std::ops::ControlFlow;
 
@@ -30,7 +30,7 @@ fn bytes_are_counted_by_their_causes() {
     assert_eq!(medium.written.log_bytes, written.log_bytes);
     assert!(medium.written.flush_bytes >= 2 * 4096, "{medium:?}");
     assert!(medium.written.manifest_bytes > 100, "{medium:?}");
-    // The generations of this test are tiny, so that there is much to merge.
+    // The generations of this test are tiny, so there is much to compact.
     assert!((1.1..2.0).contains(&medium.written.per_user_byte()), "{medium:?}");
     assert_eq!(medium.space.value_live_bytes, 1000 * (24 + 8 + 1000));
     assert!(medium.space.value_dead_bytes < medium.space.value_bytes / 3, "{medium:?}");
@@ -41,7 +41,7 @@ fn bytes_are_counted_by_their_causes() {
     assert_eq!((of_small.value_bytes, of_small.versions_deleted), (0, 0));
     assert_eq!(after.debt.generations_waiting + after.debt.runs_beyond_one, 0);
     store.close().expect("durable");
-    // Values of segments that are opened again are read by requests.
+    // Reads of values in reopened segments are requests to the medium.
     let store = place.open();
     all(&store.kvs("data").expect("there"), false);
     let read = store.statistics().expect("open").media[0].read;
@@ -88,7 +88,7 @@ fn a_compaction_tells_how_far_it_is_and_can_be_broken_off() {
     let before = all(&kvs, false);
     assert!(!broken_off.expect("room"), "{told:?}");
     told.clear();
-    // The same keys once more, so that there is something to merge again.
+    // The same keys are put again, so there is something to compact.
     fill();
     let is_done = store.compact_with(&mut |progress| {
         told.push(progress);

@@ -1,4 +1,4 @@
-//! Many threads, and a process that is killed.
+//! Stores with many threads, and with a process that is killed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ fn closing_waits_for_writes_that_are_under_way() {
         });
         std::thread::sleep(Duration::from_millis(10 * round));
         store.close().expect("durable");
-        // Whatever else happens from here on.
+        // Nothing that happens after the close may change the outcome.
         let store = place.open();
         let found = store.kvs("data").expect("there").get(b"large").expect("readable");
         let is_there = found.is_some_and(|found| found == value);
@@ -60,10 +60,11 @@ fn threads_find_what_they_wrote_while_all_is_frozen_and_merged() {
 }
 
 const CHILD: &str = "ENTRESOL_STORE_TEST_CHILD";
-/// Whether its store lies on what stands in for persistent memory.
+/// Environment variable that is set if the child's store lies on emulated persistent memory.
 const CHILD_ON_PMEM: &str = "ENTRESOL_STORE_TEST_CHILD_ON_PMEM";
 
-/// Is run by the test below in a process of its own: writes, and says what was acknowledged.
+/// Runs in a child process, which the tests below start. Writes, and prints the acknowledged
+/// writes.
 #[test]
 fn child_writes_until_it_is_killed() {
     let Ok(path) = std::env::var(CHILD) else { return };
@@ -96,7 +97,8 @@ fn a_process_that_is_killed_loses_nothing_that_it_acknowledged() {
     kill(None);
 }
 
-/// The same on what stands in for persistent memory; half of the openings are as on a disk.
+/// A killed process on emulated persistent memory. Half of the openings treat the store as on a
+/// disk.
 #[test]
 fn on_persistent_memory_a_process_that_is_killed_loses_nothing() {
     kill(Some(PmemMode { assume_dax: true }));
@@ -122,7 +124,8 @@ fn kill(pmem: Option<PmemMode>) {
         let numbers = lines.map_while(Result::ok).filter_map(|line| {
             line.strip_prefix("ACK ").and_then(|number| number.parse::<u64>().ok())
         });
-        // Killed after so many lines; what it wrote into the pipe after that counts as well.
+        // The child is killed after so many lines. Lines that it had written to the pipe by then
+        // count too.
         let mut since = 0;
         for number in numbers {
             acknowledged = acknowledged.max(number + 1);

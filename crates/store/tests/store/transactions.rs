@@ -1,4 +1,5 @@
-//! Transactions: what they see, when they are refused, and that histories of many are right.
+//! Transactions: what they see, when they conflict, and that histories of many transactions are
+//! correct.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -66,7 +67,7 @@ fn a_transaction_sees_its_own_writes_over_what_was_when_it_began() {
     cursor.seek(b"b");
     assert_eq!(cursor.next().expect("readable"), Some((&b"d"[..], &b"new"[..])));
     assert!(matches!(cursor.update(), Err(StoreError::Options { .. })));
-    // Nobody else sees anything before the commit.
+    // Other readers see nothing before the commit.
     assert_eq!(two.get(b"x").expect("readable"), None);
     transaction.commit_durably().expect("nobody wrote these");
     let expected =
@@ -81,14 +82,14 @@ fn a_transaction_sees_its_own_writes_over_what_was_when_it_began() {
     assert_eq!(store.statistics().expect("open").debt.transactions, 0);
 }
 
-/// Begins a transaction, lets somebody else do something, and says whether `k` can be committed.
+/// Begins a transaction that writes `k`, runs `other`, and returns true if the commit conflicts.
 fn conflicts<T>(store: &Kvdb, kvs: &Kvs, other: impl FnOnce() -> T) -> bool {
     let mut transaction = begin(store);
     transaction.put(kvs, b"k", b"mine").expect("small");
     conflicts_after(transaction, other)
 }
 
-/// Lets somebody else do something, and says whether that conflicts with a transaction.
+/// Runs `other`, and returns true if the transaction's commit then conflicts.
 fn conflicts_after<T>(transaction: Transaction, other: impl FnOnce() -> T) -> bool {
     other();
     match transaction.commit() {
@@ -154,7 +155,7 @@ fn a_transaction_removes_all_keys_with_a_prefix() {
     let mut cursor = transaction.cursor(&kvs, CursorOptions::default()).expect("open");
     cursor.seek(b"b3");
     assert_eq!(cursor.next().expect("readable"), Some((&b"c1"[..], &b"old"[..])));
-    // What was made before still shows what was there before.
+    // A cursor opened before still shows the contents of that time.
     let mut early = early;
     let mut seen = 0;
     while early.next().expect("readable").is_some() {
@@ -177,8 +178,8 @@ fn a_transaction_removes_all_keys_with_a_prefix() {
     assert!(matches!(refused, StoreError::Prefix { bytes: 0, .. }), "{refused}");
 }
 
-/// Begins a transaction, lets somebody else do something, and says whether the keys with `k` can be
-/// removed.
+/// Begins a transaction that deletes the prefix `k`, runs `other`, and returns true if the commit
+/// conflicts.
 fn conflicts_with_prefix<T>(store: &Kvdb, kvs: &Kvs, other: impl FnOnce() -> T) -> bool {
     let mut transaction = begin(store);
     transaction.delete_prefix(kvs, b"k").expect("small");
@@ -238,7 +239,7 @@ fn who_removes_a_prefix_has_written_each_key_of_it() {
             theirs.commit().expect("first");
         });
     }
-    // And the other way round.
+    // The same holds the other way round.
     for (prefix, expected) in [(&b"k"[..], true), (b"ka", false), (b"l", false)] {
         let removed = || {
             let mut theirs = begin(&store);
@@ -278,7 +279,7 @@ fn a_change_is_noticed_when_all_that_tells_of_it_was_frozen_and_merged() {
         kvs.put(b"l", b"more").expect("room");
         compact();
     }));
-    // When nobody may ask any more, it is forgotten.
+    // Tombstones that no transaction may ask for any more are dropped.
     kvs.put(b"l", b"last").expect("room");
     compact();
     let statistics = store.statistics().expect("open");
@@ -304,7 +305,7 @@ fn what_was_only_read_may_have_changed() {
     one.commit().expect("nobody else wrote alice");
     two.commit().expect("nobody else wrote bob");
     assert_eq!(all(&kvs, false), [pair("alice", "no"), pair("bob", "no")]);
-    // Whoever writes what he has read is safe from it.
+    // A transaction that writes what it has read is safe from that.
     let (mut one, mut two) = (begin(&store), begin(&store));
     for (transaction, own, read) in
         [(&mut one, b"alice".as_slice(), b"bob".as_slice()), (&mut two, b"bob", b"alice")]
@@ -380,21 +381,21 @@ fn no_increment_is_lost_among_threads() {
     assert_eq!(sum, (THREADS * EACH).to_le_bytes());
 }
 
-/// A key of one of the two `Kvs`.
+/// Index of a `Kvs`, and key in it.
 type Key = (usize, u8);
 type Value = Option<Vec<u8>>;
 
-/// What a transaction did that was committed.
+/// Reads and writes of a committed transaction.
 #[derive(Debug, Clone)]
 struct Done {
     at: Sequence,
-    /// The number of its last write; none if it wrote nothing.
+    /// Sequence number of its last write; `None` if it wrote nothing.
     committed: Option<Sequence>,
     read: Vec<(Key, Value)>,
     wrote: BTreeMap<Key, Value>,
 }
 
-/// Whether a history is one of snapshot isolation.
+/// Checks that a history is one of snapshot isolation.
 fn check(history: &[Done]) -> Result<(), String> {
     let mut versions: BTreeMap<Key, BTreeMap<Sequence, Value>> = BTreeMap::new();
     for done in history {
@@ -440,10 +441,11 @@ fn the_checker_of_histories_finds_what_is_wrong() {
 }
 
 const SEEDS: u64 = 30;
-/// Of each `Kvs`.
+/// Number of keys in each `Kvs`.
 const KEYS: u8 = 4;
 
-/// Threads with transactions on a few keys, while all is flushed and merged, in a simulated world.
+/// Runs threads with transactions on a few keys, with flushes and compactions, in a simulated
+/// world.
 fn history_of(seed: u64) -> (Vec<Done>, u64) {
     let options = WorldOptions { preemption: Preemption::OneIn(20), ..WorldOptions::seeded(seed) };
     let world = World::new(options);
@@ -485,12 +487,12 @@ fn history_of(seed: u64) -> (Vec<Done>, u64) {
     ran.expect("the world comes to its end")
 }
 
-/// Keys of two prefixes.
+/// Returns keys with two different prefixes.
 fn name(key: u8) -> [u8; 2] {
     [b'a' + key / 2, key]
 }
 
-/// A transaction that reads some keys and writes some; none if it was in conflict.
+/// Runs a transaction that reads some keys and writes some. Returns `None` if it conflicts.
 fn transact(store: &Kvdb, kvs: &[Kvs; 2], rng: &mut Rng, of: [u8; 2]) -> Option<Done> {
     let mut transaction = begin(store);
     let any = |rng: &mut Rng| (rng.below(2) as usize, rng.below(KEYS.into()) as u8);

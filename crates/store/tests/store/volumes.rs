@@ -1,4 +1,4 @@
-//! Stores whose data lie in several volumes, of several classes of media.
+//! Stores whose data lies on several volumes, of several classes of media.
 #![expect(clippy::disallowed_methods, reason = "somebody else moves and makes files")]
 
 use std::ops::ControlFlow;
@@ -46,7 +46,7 @@ impl Scratch {
         Volume { class, directory: self.directory(name), bytes_max }
     }
 
-    /// A store with a staging place of so many bytes, and a capacity place.
+    /// Creates a store with a staging volume with a quota, and a capacity volume.
     fn create(&self, staging_bytes: Option<u64>) -> Kvdb {
         self.create_with(staging_bytes, options())
     }
@@ -100,7 +100,7 @@ fn of_class(store: &Kvdb, class: MediaClass) -> MediumStatistics {
     media.into_iter().find(|medium| medium.class == class).expect("has the class")
 }
 
-/// Waits until something holds that comes by itself.
+/// Waits until background work makes a condition hold.
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if holds() {
@@ -118,7 +118,7 @@ fn policy(text: &str) -> Policy {
 #[test]
 fn values_sink_from_a_place_that_is_nearly_full_and_keys_stay() {
     let scratch = Scratch::new();
-    // The keys are a small part of it: there is room for them beside what the log leaves.
+    // The keys are a small part of the data: there is room for them beside what the log leaves.
     let bytes_max = 16 << 20;
     let store = scratch.create(Some(bytes_max));
     let users = kvs(&store, "users", Policy::default());
@@ -217,11 +217,11 @@ fn what_a_new_policy_wants_elsewhere_moves_behind_the_callers_backs() {
 #[test]
 fn values_return_to_a_place_that_has_become_half_empty() {
     let scratch = Scratch::new();
-    // Large beside what is not worth a merge.
+    // The quota is large beside the size below which a compaction is not worthwhile.
     let bytes_max = 16 << 20;
     let store = scratch.create(Some(bytes_max));
     let (one, two) = (kvs(&store, "one", Policy::default()), kvs(&store, "two", Policy::default()));
-    // What was written first sinks first.
+    // The oldest data is demoted first.
     put(&two, 0..6_000, 1);
     put(&one, 0..24_000, 1);
     store.compact().expect("compacts");
@@ -231,7 +231,7 @@ fn values_return_to_a_place_that_has_become_half_empty() {
     wait_until("returning", || {
         let capacity = of_class(&store, MediaClass::Capacity).space;
         let staging = of_class(&store, MediaClass::Staging).space;
-        // Less than a MiB of segments that are not all live is not worth a merge.
+        // Less than a MiB in segments with dead values is not worth a compaction.
         capacity.value_live_bytes < 1 << 20
             || staging.free_bytes.is_some_and(|it| it < bytes_max / 2)
     });
@@ -246,7 +246,7 @@ fn places_come_and_go_while_the_store_is_open() {
     let users = kvs(&store, "users", policy("staging-max-capacity"));
     put(&users, 0..3_000, 1);
     store.compact().expect("compacts");
-    // What is somebody else's stays there, and keeps nobody from leaving.
+    // Files that do not belong to the store stay, and do not keep the volume from being retired.
     std::fs::write(scratch.0.path().join("capacity/theirs"), b"a letter").expect("is written");
     drop(users);
     store.close().expect("closes");
@@ -262,7 +262,7 @@ fn places_come_and_go_while_the_store_is_open() {
         ControlFlow::Continue(())
     };
     assert!(store.retire_volume(&old, &mut progress).expect("is retired"));
-    // The background may have moved some of it before anything is told.
+    // Background work may have moved some of it before the first report.
     assert!(told.is_sorted_by(|before, now| before >= now), "{told:?}");
     assert_eq!(told.last(), Some(&0));
     assert_eq!(scratch.files("capacity"), 1, "nothing of ours is left there");
@@ -278,7 +278,7 @@ fn places_come_and_go_while_the_store_is_open() {
     expect(&store.kvs("users").expect("there"), 0..4_000, 1);
     let last = store.retire_volume(&scratch.directory("new"), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(last, Err(StoreError::Policy { .. })), "it is the last: {last:?}");
-    // The home can be used again, as what it was, and within another bound.
+    // The home can be used again, as the class it was, and within another quota.
     let again = |class, bytes_max| store.add_volume(&scratch.place(class, "staging", bytes_max));
     let wrong = again(MediaClass::Pmem, None).expect_err("it is another class").to_string();
     assert!(wrong.contains("add it as one of this class") && wrong.contains("staging"), "{wrong}");
@@ -361,7 +361,7 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     assert!(unchecked.segments > 0 && unchecked.values == 500, "{unchecked:?}");
     assert!(unchecked.value_bytes > 500 * 24 && unchecked.log_behind.is_none(), "{unchecked:?}");
     assert!(report.versions > 500 && report.values >= 500, "{report:?}");
-    // Where it is now can be told, and is remembered.
+    // The volume's new path can be given, and is remembered.
     let store = Kvdb::open_on(home, &[directory(&away)], options(), clock).expect("opens");
     expect(&store.kvs("cold").expect("whole"), 0..500, 1);
     store.create_kvs("more", KvsOptions::default()).expect("is made");
@@ -379,8 +379,8 @@ fn copied(from: &Path, to: &Path) {
     }
 }
 
-/// The log lies in a place that is missing. If writes of it are known to have been durable, the
-/// store is not opened; if there may be some, it is said behind which.
+/// The log lies on a missing volume. If durable writes are known to be in it, the store is not
+/// opened. If there may be some, the store reports the last write before them.
 #[test]
 fn without_a_place_with_the_log_no_older_state_is_answered_without_a_word() {
     let scratch = Scratch::new();
@@ -406,7 +406,7 @@ fn without_a_place_with_the_log_no_older_state_is_answered_without_a_word() {
     let opened = |home: &Path| Kvdb::open_read_only(directory(home), options(), clock.clone());
     assert!(opened(&home).expect("opens").uncertain_behind().is_none(), "nothing is missing");
     std::fs::rename(&log, &away).expect("is moved");
-    // It was closed: what must be there is known.
+    // The store was closed, so the durable writes are known.
     let error = opened(&home).expect_err("the log is away");
     let is_it = matches!(error, StoreError::LogMissing { last: at, durable, .. }
         if (at, durable) == (flushed.0, last.0));
@@ -415,7 +415,7 @@ fn without_a_place_with_the_log_no_older_state_is_answered_without_a_word() {
     assert!(error.contains(&log.display().to_string()) && error.contains("older"), "{error}");
     let report = check_at(&home, &mut |_| {}).expect("checks");
     assert!(report.findings.is_empty() && report.unchecked.log_behind == Some(flushed.0));
-    // The process died: nobody knows.
+    // The process died, so the manifest does not tell.
     let store = opened(&died).expect("opens");
     assert_eq!(store.uncertain_behind(), Some(flushed));
     assert_eq!(store.statistics().expect("open").uncertain_behind, Some(flushed.0));
@@ -423,7 +423,7 @@ fn without_a_place_with_the_log_no_older_state_is_answered_without_a_word() {
     drop(store);
     let report = check_at(&died, &mut |_| {}).expect("checks");
     assert!(report.findings.is_empty() && report.unchecked.log_behind == Some(flushed.0));
-    // With it everything is there again.
+    // With the volume, everything is there again.
     let away = [directory(&away)];
     let store = Kvdb::open_on(directory(&died), &away, options(), clock.clone()).expect("opens");
     assert!(store.uncertain_behind().is_none());
@@ -449,14 +449,14 @@ fn what_cannot_be_a_place_is_refused() {
     let mut go_on = |_| ControlFlow::Continue(());
     let error = store.retire_volume(&nowhere, &mut go_on).expect_err("no place").to_string();
     assert!(error.contains("nowhere") && error.contains("capacity"), "{error}");
-    // A place belongs to one store, whoever asks.
+    // A volume belongs to one store. No other store can be opened or created in it.
     let other = Kvdb::open_at(&scratch.0.path().join("capacity"), options());
     assert!(other.is_err());
     let second = scratch.open().expect_err("it is open").to_string();
     assert!(second.contains("staging"), "{second}");
 }
 
-/// A path is written down as text, and would lead elsewhere the next time.
+/// A path is stored as text, and one that is no text would lead elsewhere at the next opening.
 #[test]
 fn a_place_whose_path_is_no_text_is_refused() {
     use std::os::unix::ffi::OsStrExt;
@@ -512,7 +512,7 @@ fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
     let (staging, capacity) =
         (of_class(&store, MediaClass::Staging), of_class(&store, MediaClass::Capacity));
     assert!(capacity.written.log_bytes > 0, "staging is too small for all");
-    // Keys that found no room may, but these are few.
+    // Keys that found no room may come back, but these are few.
     let WrittenBytes { misplaced_bytes, returned_bytes, .. } = staging.written;
     assert!(misplaced_bytes + returned_bytes < capacity.written.log_bytes, "{staging:?}");
     assert_eq!(staging.space.value_bytes, 0);
@@ -522,9 +522,8 @@ fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
     expect(&users, 0..8_000, 1);
 }
 
-/// What is hot is known again when the store is opened again, and stays where it is. What tells of
-/// it may be lost, of another time or damaged in any way: nothing else is lost by that, and it is
-/// said.
+/// Hot values are known again after a reopening, and stay where they are. The summary may be lost,
+/// outdated or damaged in any way: nothing else is lost by that, and the statistics tell.
 #[test]
 fn what_is_read_often_is_known_again_when_the_store_is_opened_again() {
     let scratch = Scratch::new();
@@ -550,7 +549,8 @@ fn what_is_read_often_is_known_again_when_the_store_is_opened_again() {
     store.close().expect("closes");
     let path = scratch.0.path().join("staging");
     let summary = std::fs::read(path.join("HEAT")).expect("is kept");
-    // It is kept by who does not look at read_frequency himself, or only reads, too.
+    // Openings that end before the read frequencies are looked at, or that only read, keep the
+    // summary.
     let clock = Arc::new(SystemClock::new());
     drop(Kvdb::open_read_only(scratch.directory("staging"), options, clock).expect("opens"));
     let reopened = || Kvdb::open_at(&path, options).expect("opens");
@@ -562,7 +562,7 @@ fn what_is_read_often_is_known_again_when_the_store_is_opened_again() {
     expect(&store.kvs("users").expect("there"), 0..10_000, 1);
     store.close().expect("closes");
     assert!(check_at(&path, &mut |_| {}).expect("checks").remarks.is_empty());
-    // Damage of all kinds, and a summary of another time.
+    // All kinds of damage, and an outdated summary.
     let bytes = std::fs::read(path.join("HEAT")).expect("is kept");
     let damaged = |at: usize| {
         let mut damaged = bytes.clone();
@@ -586,7 +586,7 @@ fn what_is_read_often_is_known_again_when_the_store_is_opened_again() {
     assert!(
         read_frequency(&store).ignored.is_some_and(|what| what.contains("was not closed since"))
     );
-    // Without it what was hot sinks, and is there.
+    // Without the summary, hot values are demoted, and still readable.
     store.close().expect("closes");
     std::fs::remove_file(path.join("HEAT")).expect("is removed");
     let store = reopened();
@@ -605,7 +605,7 @@ fn values_that_are_read_often_come_back_and_the_others_stay() {
     put(&users, 0..20_000, 1);
     store.compact().expect("compacts");
     assert_eq!(of_class(&store, MediaClass::Staging).space.value_bytes, 0, "all have aged");
-    // Every tenth is read again and again, the others once.
+    // Every tenth value is read again and again, the others once.
     expect(&users, 0..20_000, 1);
     wait_until("warming", || {
         let read = || of_class(&store, MediaClass::Capacity).read.value_bytes;

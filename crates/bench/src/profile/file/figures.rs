@@ -1,4 +1,4 @@
-//! The figures of files: which closed loops make them.
+//! Figures of files, and the closed loops that produce them.
 
 use entresol_media::cost::LARGE_SIZES;
 use entresol_media::probe::Order;
@@ -8,22 +8,22 @@ use crate::profile::costs;
 use crate::profile::figure::{Figure, Quantity};
 use crate::profile::plan::{Cell, Plan, empty};
 
-/// Requests in flight where sizes are compared.
+/// Requests in flight in figures over sizes.
 const SIZES_DEPTH: usize = 32;
-/// Requests in flight for the costs: more than any drive here needs to be wholly busy (the largest
-/// has 144 dies, and their sheets' figures are of 128 to 256).
+/// Requests in flight for the costs: more than any drive here needs to be fully busy. The largest
+/// has 144 dies, and the figures of data sheets are for 128 to 256 requests.
 pub(super) const COST_DEPTH: usize = 256;
-/// The same for requests beyond [`COST_SMALL`], of which few are enough.
+/// Requests in flight for costs of sizes beyond [`COST_SMALL`], for which few suffice.
 pub(super) const COST_DEPTH_LARGE: usize = 32;
-/// See above.
+/// Largest size that is measured with [`COST_DEPTH`] requests in flight.
 const COST_SMALL: usize = 64 << 10;
-/// The largest size that latencies and bandwidths are measured of.
+/// Largest size for which latency and bandwidth are measured.
 const SIZE_MAX: usize = 1 << 20;
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const OVER_DEPTH: &str = "iops_over_depth";
 const MIXED: &str = "70% reads";
 
-/// What is taken from a closed loop.
+/// Value to take from a closed loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Take {
     LatencyUs,
@@ -44,7 +44,7 @@ impl Take {
 
 pub(super) type FilePlan = Plan<Closed, Take>;
 
-/// All closed loops on a file with sectors of this size.
+/// Returns all closed loops for a file with sectors of this size.
 pub(super) fn plan(sector: usize, full: bool) -> FilePlan {
     let mut plan = FilePlan::default();
     let sizes: Vec<usize> = std::iter::successors(Some(sector), |&bytes| Some(bytes * 2))
@@ -124,7 +124,7 @@ fn over_depth(plan: &mut FilePlan) {
     }
 }
 
-/// The most mixed requests of 4 KiB in a second that any depth gave.
+/// Returns the most mixed requests of 4 KiB per second at any queue depth.
 pub(super) fn most_mixed(figures: &[Figure]) -> f64 {
     let figure = figures.iter().find(|figure| figure.name == OVER_DEPTH);
     let points = figure.and_then(|figure| figure.series(MIXED)).map(|series| &series.points);
@@ -143,7 +143,7 @@ fn most(plan: &mut FilePlan, sector: usize) {
         &about,
         (Quantity::SIZE, Quantity::OPERATIONS),
     ));
-    // All reads first: a medium has to come to rest once only.
+    // All reads come first: a medium then has to come to rest only once.
     for (label, reads) in [(costs::READS, 1.0), (costs::WRITES, 0.0)] {
         for bytes in (sector..=PAGE_BYTES).step_by(sector).chain(LARGE_SIZES) {
             let depth = if bytes > COST_SMALL { COST_DEPTH_LARGE } else { COST_DEPTH };

@@ -1,5 +1,5 @@
-//! What is measured of files and drives, real or modelled: latency, operations and bandwidth by
-//! size, response time over load in an open loop, and where the time of one read goes (Platform
+//! Measurements of files and drives, real or modelled: latency, operations and bandwidth by size,
+//! response time over load in an open loop, and the breakdown of the time of one read (Platform
 //! storage performance with 3D XPoint, sections III and IV).
 
 use std::time::Duration;
@@ -23,16 +23,17 @@ mod split;
 
 pub use split::TimeSplit;
 
-/// The size of the requests in most figures.
+/// Size of the requests in most figures.
 const PAGE_BYTES: usize = 4096;
-/// The share of reads among mixed requests (004, figures 5 to 8).
+/// Share of reads among mixed requests (004, figures 5 to 8).
 const MIXED_READS: f64 = 0.7;
 
-/// A closed loop: so many requests are always in flight. It is judged on its own: what an earlier
-/// load left to do is done before reads, and writes count from when they wait for one another.
+/// Closed loop with a constant number of requests in flight. It is measured independently of
+/// earlier loads: reads begin after the drive has completed those, and writes count once buffers
+/// are full.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Closed {
-    /// The share of reads; the rest are writes.
+    /// Share of reads; the remaining requests are writes.
     pub(super) reads: f64,
     pub(super) order: Order,
     pub(super) bytes: usize,
@@ -40,14 +41,15 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    /// Whether a write buffer is filled before anything counts: as long as it has room, writes are
-    /// as fast as it, and not as what lies behind it.
+    /// Returns true if a write buffer is filled before requests count. While it has room, writes
+    /// are as fast as the buffer and not as the medium behind it.
     fn fills_buffers(&self) -> bool {
         self.reads < 1.0 && self.depth > 1
     }
 }
 
-/// Requests that fall due at random moments, whatever became of earlier ones: random ones of 4 KiB.
+/// Open loop of random requests of 4 KiB that fall due at random times, independent of earlier
+/// ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Open {
     pub(super) reads: f64,
@@ -55,36 +57,36 @@ pub(super) struct Open {
     pub(super) time: Duration,
 }
 
-/// What became of a load.
+/// Results of a load.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outcome {
-    /// Requests that completed.
+    /// Completed requests.
     pub(super) requests: u64,
     /// Requests that fell due, in an open loop.
     pub(super) due: u64,
-    /// In how long.
+    /// Length of the measurement in nanoseconds.
     pub(super) elapsed_ns: f64,
-    /// Closed: from submission; open: from when the request was due. Until completion.
+    /// Times until completion: from submission in a closed loop, from the due time in an open one.
     pub(super) times: Histogram,
-    /// The share of requests that the generator itself submitted late.
+    /// Share of requests that the generator itself submitted late.
     pub(super) late: f64,
 }
 
-/// A file or drive to be measured.
+/// File or drive to measure.
 pub(super) trait FileSubject {
-    /// The sizes that requests are multiples of.
+    /// Returns the size of which requests are multiples.
     fn sector_bytes(&self) -> usize;
     /// Runs a closed loop for a while.
     fn closed(&mut self, load: &Closed) -> Result<Outcome, BenchError>;
     /// Runs an open loop.
     fn open(&mut self, load: &Open) -> Result<Outcome, BenchError>;
-    /// Where the time of one read goes, for each way of learning of completions.
+    /// Returns the breakdown of the time of one read, for each kind of completion.
     fn splits(&mut self) -> Result<Vec<TimeSplit>, BenchError>;
-    /// What is to be known about it.
+    /// Returns the facts about the measurement.
     fn facts(&self) -> Vec<Fact>;
-    /// What it is.
+    /// Returns the kind of the medium.
     fn kind(&self) -> String;
-    /// The machine, and the day.
+    /// Returns the machine and the date.
     fn origin(&self) -> [String; 2];
 }
 
@@ -167,7 +169,7 @@ fn finished(
     })
 }
 
-/// Which of the two a request is, drawn.
+/// Draws the kind of a request.
 fn draw_access(rng: &mut fastrand::Rng, reads: f64) -> Access {
     if reads >= 1.0 || (reads > 0.0 && rng.f64() < reads) { Access::Read } else { Access::Write }
 }

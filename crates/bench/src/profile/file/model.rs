@@ -1,4 +1,5 @@
-//! A drive of a model: requests in virtual time, the same on any machine.
+//! Model of a drive under measurement: requests in virtual time, with equal results on every
+//! machine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,22 +17,23 @@ use crate::arrivals::PoissonArrivals;
 use crate::error::BenchError;
 use crate::profile::{Fact, ProfileOptions};
 
-/// What requests touch.
+/// Bytes of the drive that requests touch.
 const DRIVE_BYTES: u64 = 64 << 30;
-/// A closed loop takes at least so long, in virtual time,
+/// Least length of a closed loop in virtual time.
 const SAMPLE: Picos = Picos(100_000_000_000);
-/// and so many requests,
+/// Least number of requests of a closed loop.
 const REQUESTS_MIN: u64 = 400;
-/// and no more than so many.
+/// Largest number of requests of a closed loop.
 const REQUESTS_MAX: u64 = 20_000;
-/// Before a loop with writes counts, so many times the drive's buffer is written.
+/// Multiples of the drive's buffer that are written before a loop with writes counts.
 const FILLINGS: u64 = 2;
 
-/// A model being measured.
+/// Model under measurement.
 pub(super) struct ModelFile {
     name: ModelName,
     idle: BlockModel,
-    /// The drive of the open loops and its time: each load finds what the one before left.
+    /// Drive of the open loops, with the virtual time below; each load continues from the previous
+    /// one.
     open: BlockModel,
     now: Picos,
     rng: Rng,
@@ -48,7 +50,8 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// How many requests of a load it takes until the drive's buffer is full, if it ever is.
+    /// Returns the number of requests of a load until the drive's buffer is full, 0 if it need not
+    /// be.
     fn requests_to_fill(&self, load: &Closed) -> u64 {
         let drive = self.idle.parameters();
         let piece = match load.order {
@@ -73,7 +76,7 @@ impl FileSubject for ModelFile {
     }
 
     fn closed(&mut self, load: &Closed) -> Result<Outcome, BenchError> {
-        // Another drive for each load: what the last one left in its buffers is not this one's.
+        // Each load has a new drive, unaffected by the buffers that the previous load filled.
         let mut drive = self.idle.clone();
         let mut to_fill = self.requests_to_fill(load);
         let seed = self.rng.u64(..);

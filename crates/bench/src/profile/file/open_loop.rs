@@ -1,5 +1,5 @@
-//! Response time over load: requests fall due at random moments, and each response time counts
-//! from when its request was due, whoever kept it waiting (004, figure 8).
+//! Response time over load. Requests fall due at random times, and a response time counts from the
+//! due time of its request, whatever delayed it (004, figure 8).
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::profile::plan::empty;
 use crate::progress::Progress;
 use crate::statistics::Spread;
 
-/// Loads, as shares of the most that a closed loop reached, dense where the curve bends.
+/// Loads as shares of the maximum in a closed loop, denser where the curve bends.
 const SHARES: [f64; 12] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
-/// Where less than this of a load is achieved, the medium is past its limit.
+/// Least achieved share of a load; below it, the medium is past its limit.
 const KEPT_UP: f64 = 0.98;
-/// A point is void if more than this share of its requests was submitted late by the generator.
+/// Largest share of requests that the generator submitted late; beyond it, a point is void.
 const LATE_MAX: f64 = 0.01;
-/// Percentiles, and how many requests must be behind each.
+/// Percentiles, and the number of requests that each requires.
 const PERCENTILES: [(&str, f64, u64); 3] =
     [("99%", 99.0, 1_000), ("99.9%", 99.9, 10_000), ("99.999%", 99.999, 1_000_000)];
 
-/// The figure, and what is to be said about it.
+/// Figure of response times, with facts about it.
 pub(super) struct OverLoad {
     pub(super) figure: Figure,
     pub(super) facts: Vec<Fact>,
@@ -81,7 +81,7 @@ pub(super) fn measure(
     Ok(OverLoad { facts: facts(&figure, void, ended), figure })
 }
 
-/// Long enough for the percentiles that the mode promises, within reason.
+/// Returns a time that suffices for the percentiles of the mode, within limits.
 fn time(per_second: f64, full: bool) -> Duration {
     let (least, most, requests) =
         if full { (2.0, 20.0, 1_100_000.0) } else { (0.3, 0.9, 11_000.0) };

@@ -1,5 +1,5 @@
-//! A file of this machine: the project's own block files and queues, one thread, the system's
-//! clock.
+//! File of this machine under measurement: the project's own block files and queues, one thread,
+//! the system's clock.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -25,27 +25,28 @@ use crate::profile::{Fact, ProfileOptions, ROUNDS, today};
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
 const SIZE_FULL: ByteSize = ByteSize::gib(4);
 const SIZE_MIN: ByteSize = ByteSize::mib(64);
-/// The file's first bytes are its header and not measured.
+/// Size of the header at the beginning of the file, which is not measured.
 const HEADER_BYTES: u64 = 1 << 20;
-/// The file is written in requests of this size before it is measured.
+/// Size of the requests that fill the file before the measurement.
 const FILL_BYTES: usize = 1 << 20;
-/// An open loop has at most so many requests in flight; more wait, and their time counts.
+/// Largest number of requests in flight in an open loop; further requests wait, and their time
+/// counts.
 const OPEN_DEPTH: usize = 256;
-/// Waiting is left to the kernel where the next request is due later than this; its timers are
+/// Least time until the next request for which the thread sleeps in the kernel, whose timers are
 /// about 60 us late.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
-/// What was written is in a drive's buffers for some time yet; before reads it is given so long.
+/// Pause before reads, since a drive still processes buffered writes for some time.
 const REST: Duration = Duration::from_millis(250);
-/// A request is late by the generator's fault beyond this.
+/// Delay from which the generator submitted a request late.
 const LATE: Duration = Duration::from_micros(50);
 
-/// A file being measured.
+/// File under measurement.
 pub(super) struct RealFile {
     file: Arc<dyn BlockFile>,
     model: Option<ModelName>,
     made: Option<PathBuf>,
     time: Duration,
-    /// Whether anything was written since the file was last at rest.
+    /// True if there were writes since the file was last at rest.
     has_written: bool,
     rng: Rng,
     clock: SystemClock,
@@ -56,8 +57,8 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> BenchError + use<'_> {
 }
 
 impl RealFile {
-    /// Opens or makes the file and writes all of it: blocks that were never written are not read
-    /// from the disk.
+    /// Opens or creates the file and writes all of it, since blocks that were never written are not
+    /// read from the disk.
     pub(super) fn open(
         path: &Path,
         model: Option<ModelName>,
@@ -90,7 +91,7 @@ impl RealFile {
     }
 
     fn fill(&self) -> std::io::Result<()> {
-        // A slowed file takes the model's time for it; holes would be read without the disk.
+        // A slowed file takes the model's time for this. Holes would be read without the disk.
         let mut buffer = IoBuffer::new(FILL_BYTES);
         Rng::with_seed(7).fill(&mut buffer);
         let mut at = HEADER_BYTES;
@@ -106,7 +107,7 @@ impl RealFile {
         Positions::new(HEADER_BYTES..end, order, bytes, self.rng.u64(..1 << 40))
     }
 
-    /// Random positions on the grid of sectors.
+    /// Returns the next position, aligned to a sector.
     fn place(&self, positions: &mut Positions) -> u64 {
         let sector = self.file.alignment().offset;
         positions.next_offset() / sector * sector
@@ -116,7 +117,7 @@ impl RealFile {
         Arc::clone(&self.file).queue(depth).map_err(failed(self.file.path()))
     }
 
-    /// Lets the drive do what it has been given.
+    /// Waits until the drive has processed earlier writes.
     fn come_to_rest(&mut self) -> std::io::Result<()> {
         if std::mem::take(&mut self.has_written) {
             self.file.sync()?;
@@ -182,7 +183,7 @@ impl RealFile {
         let mut outcome = Outcome::default();
         let start = self.clock.now();
         let end = start.after(load.time);
-        // The load is given up when it takes four times its time.
+        // The load is abandoned after four times its length.
         let limit = end.after(load.time * 3);
         let mut arrivals = PoissonArrivals::new(start, load.per_second, self.rng.u64(..));
         let (mut late, mut now, mut due_all) = (0_u64, start, 0_u64);
@@ -191,7 +192,8 @@ impl RealFile {
                 && let Some(due) = arrivals.take(now)
             {
                 due_all += 1;
-                // Waiting behind others is the medium's doing; being seen late is not.
+                // Waiting behind other requests is due to the medium; late detection is due to the
+                // generator.
                 late += u64::from(now.since(due) > LATE && !spare.is_empty());
                 waiting.push_back(due);
             }
@@ -224,7 +226,7 @@ impl RealFile {
         Ok(outcome)
     }
 
-    /// Sleeps until a completion while nothing falls due for a while; else comes back at once.
+    /// Sleeps until a completion if no request falls due for a while; otherwise returns at once.
     fn pause(
         &self,
         queue: &mut dyn IoQueue,
@@ -248,7 +250,7 @@ impl RealFile {
         std::thread::sleep(time);
     }
 
-    /// One read after another, with looks at the clock before and after each call into the queue.
+    /// Runs one read after another and reads the clock before and after each call into the queue.
     fn split(
         &mut self,
         completion: &'static str,
@@ -289,7 +291,7 @@ impl RealFile {
     }
 }
 
-/// Tells the parts apart by what the kernel counted meanwhile.
+/// Separates the parts of the time by the kernel's counts over the same reads.
 fn split_up(
     completion: &'static str,
     [total_us, inside_us]: [f64; 2],
@@ -420,7 +422,7 @@ impl FileSubject for RealFile {
 impl Drop for RealFile {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
-            // Whoever finds the file later sees by its first bytes that it may be removed.
+            // If this fails, the file remains; its first bytes show that it may be removed.
             let _ = files::remove(path);
         }
     }

@@ -1,33 +1,33 @@
-//! Where the time of one read of 4 KiB goes: application, system, device (004, figure 4).
+//! Breakdown of the time of one 4 KiB read: application, system, device (004, figure 4).
 
 use serde::Serialize;
 
-/// The parts of one read's time, on average, in microseconds.
+/// Parts of the mean time of one read, in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TimeSplit {
-    /// `interrupt` or `polling`.
+    /// Kind of completion: `interrupt` or `polling`.
     pub completion: &'static str,
-    /// Why there are no numbers.
+    /// Reason why there are no numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// From the program's decision to read until it has the bytes.
+    /// Time from the program's decision to read until it has the bytes.
     pub total_us: f64,
-    /// In the program itself: outside the calls that start a request and wait for it.
+    /// Time in the program itself, outside the calls that start a request and wait for it.
     pub application_us: f64,
-    /// What is left: system calls, file system, waking up.
+    /// Remaining time: system calls, file system, wake-up.
     pub system_us: f64,
-    /// In the block layer, its driver and the disk, as the kernel counts it.
+    /// Time in the block layer, its driver and the disk, as the kernel counts it.
     pub device_us: f64,
-    /// Reads behind these numbers.
+    /// Number of reads behind these numbers.
     pub reads: u64,
-    /// Of all reads that the kernel counted meanwhile, those of others, whose times are mixed in.
+    /// Share of other programs among the reads that the kernel counted; their times are included.
     pub others_share: f64,
-    /// How the parts were told apart, and how wrong that can be.
+    /// Method of the breakdown, with its possible error.
     pub method: String,
 }
 
 impl TimeSplit {
-    /// No numbers, and why.
+    /// Creates a breakdown without numbers, for the reason `why`.
     pub(super) fn refused(completion: &'static str, why: String) -> TimeSplit {
         TimeSplit {
             completion,

@@ -1,4 +1,4 @@
-//! The figures themselves: which loads make them.
+//! Figures of memory, and the loads that produce them.
 
 use entresol_media::cost::LARGE_SIZES;
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
@@ -8,7 +8,7 @@ use crate::profile::costs;
 use crate::profile::figure::Quantity;
 use crate::profile::plan::{Cell, Goal, empty};
 
-/// The sizes from 8 bytes to 16 MiB.
+/// Sizes from 8 bytes to 16 MiB.
 const ALL_BYTES: [usize; 22] = {
     let mut all = [8; 22];
     let mut position = 1;
@@ -18,15 +18,15 @@ const ALL_BYTES: [usize; 22] = {
     }
     all
 };
-/// Fewer, for figures that have a line for each number of threads.
+/// Fewer sizes, for figures with a line for each number of threads.
 const SOME_BYTES: [usize; 8] = [8, 64, 256, 512, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
-/// What inner fences do shows in blocks that outgrow a processor's cache.
+/// Sizes at which inner fences have an effect: blocks that outgrow a processor's cache.
 const FENCED_BYTES: [usize; 7] = [256, 512, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20];
-/// At which size readers and writers are mixed: persistent memory's unit.
+/// Size of accesses in mixes of readers and writers: the unit of persistent memory.
 const MIXED_BYTES: usize = 256;
 const ORDERS: [Order; 2] = [Order::Random, Order::Sequential];
 
-/// Everything that is measured of memory but the costs.
+/// Returns all measurements of memory except the costs.
 pub(in crate::profile) fn plan(scope: &Scope) -> Plan {
     let mut plan = Plan::default();
     read_latency(&mut plan);
@@ -159,8 +159,8 @@ fn fences(plan: &mut Plan, scope: &Scope) {
     }
 }
 
-/// Readers and writers at the same time: bandwidth and latency of either, over the number of the
-/// other.
+/// Adds readers and writers at the same time: bandwidth and latency of one side over the number of
+/// the other.
 fn mixed(plan: &mut Plan, scope: &Scope) {
     let about = |what: &str, number: &str| {
         format!("Random blocks of 256 bytes, readers and writers at once: {what}. (000: {number})")
@@ -245,7 +245,7 @@ fn mixed_cell(
     }
 }
 
-/// The most operations a second, for the cost table: by so many readers, and by so many writers.
+/// Returns the most operations per second, for the cost table, with these numbers of threads.
 pub(in crate::profile) fn cost_plan(scope: &Scope, [readers, writers]: [usize; 2]) -> Plan {
     let mut plan = Plan::default();
     let figure = plan.figure(empty(

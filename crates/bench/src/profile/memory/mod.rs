@@ -1,5 +1,5 @@
-//! What is measured of a byte-addressable medium, real or modelled: the figures of «Rethinking
-//! Index Design Based on PM Device», section 2, as definitions that a subject carries out.
+//! Measurements of a byte-addressable medium, real or modelled: the figures of «Rethinking Index
+//! Design Based on PM Device», section 2, as definitions that a subject carries out.
 
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
 
@@ -16,68 +16,69 @@ mod threads;
 pub(super) use figures::{cost_plan, plan};
 pub(super) use threads::{best_threads, saturating};
 
-/// How often everything is measured.
+/// Number of rounds, in each of which everything is measured once.
 pub const ROUNDS: usize = 5;
 
-/// What one thread achieved.
+/// Result of one thread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     /// Blocks touched.
     pub blocks: u64,
-    /// In how long.
+    /// Time in nanoseconds.
     pub elapsed_ns: f64,
 }
 
-/// How many samples were taken.
+/// Counts of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Samples {
-    /// All of them.
+    /// All samples.
     pub all: usize,
-    /// Those in which a thread did not have a processor for itself, however often repeated.
+    /// Samples in which a thread did not have a processor to itself, even after repetition.
     pub disturbed: usize,
 }
 
-/// A byte-addressable medium to be measured.
+/// Byte-addressable medium to measure.
 pub trait MemorySubject {
-    /// Lets one thread a task do its loop, all at the same time, for a while; what each achieved.
+    /// Runs the loop of each task in a thread of its own, all at the same time, and returns their
+    /// results.
     ///
     /// # Errors
-    /// If the system refuses threads.
+    /// Fails if the system refuses to start threads.
     fn sample(&mut self, tasks: &[Task]) -> Result<Vec<Rate>, BenchError>;
 
-    /// The samples so far.
+    /// Returns the counts of the samples so far.
     fn samples(&self) -> Samples {
         Samples::default()
     }
 
-    /// What is to be said about the samples so far.
+    /// Returns a remark about the samples so far.
     fn remarks(&self) -> Option<String> {
         None
     }
 }
 
-/// Which of a load's threads are looked at.
+/// Threads of a load whose results are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Readers,
     Writers,
 }
 
-/// What is taken from a load.
+/// Value to take from a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Take {
-    /// How long a block took, on average over the threads of that side.
+    /// Mean time of a block over the threads of one side.
     LatencyNs(Side),
-    /// How many bytes the threads of that side moved, in 1e9 a second.
+    /// Bandwidth of the threads of one side, in 1e9 bytes per second.
     Bandwidth(Side),
-    /// How many blocks all threads touched in a second.
+    /// Blocks per second over all threads.
     Operations,
 }
 
-/// What is measured of memory: a load is what each thread does.
+/// Plan for memory: a load is the list of the threads' tasks.
 pub(super) type Plan = plan::Plan<Vec<Task>, Take>;
 
-/// Measures a plan on subjects in turns.
+/// Measures a plan on all subjects, which alternate.
 pub(super) fn measure(
     plan: &Plan,
     subjects: &mut [Box<dyn MemorySubject + '_>],
@@ -116,14 +117,14 @@ impl Take {
     }
 }
 
-/// How much is measured.
+/// Scope of a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Scope {
-    /// Everything, instead of what fits into a minute.
+    /// Measures everything instead of the part that fits into a minute.
     pub(super) full: bool,
-    /// Numbers of threads, growing.
+    /// Numbers of threads in ascending order.
     pub(super) threads: Vec<usize>,
-    /// Ways to write, the first being the one that most figures use.
+    /// Methods of writing; most figures use the first one.
     pub(super) methods: Vec<StoreMethod>,
 }
 

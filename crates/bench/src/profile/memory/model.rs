@@ -1,5 +1,5 @@
 //! Memory of a model: simulated threads in virtual time. The same loads give the same nanoseconds
-//! on any machine.
+//! on every machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -16,27 +16,27 @@ use entresol_media::probe::{
 use super::{MemorySubject, Rate};
 use crate::error::BenchError;
 
-/// What is read from, and then what is written to.
+/// Bytes of the area that is read, and of the area after it that is written.
 const PART_BYTES: u64 = 1 << 30;
-/// Nothing is counted until the module's buffers are full, which takes less than this, nor a
-/// thread's first block;
+/// Time before blocks count; the module's buffers fill in less. A thread's first block never
+/// counts.
 const WARM_UP: Picos = Picos(30_000_000);
-/// then a sample takes at least so long, in virtual time: shorter ones find the two modules of
-/// `aep2` unevenly busy, by up to 14% of a rate,
+/// Least length of a sample in virtual time. Shorter ones find the two modules of `aep2` unevenly
+/// busy, by up to 14% of a rate.
 const SAMPLE: Picos = Picos(240_000_000);
-/// and so many blocks of each thread.
+/// Least number of blocks of each thread in a sample.
 const BLOCKS_MIN: u64 = 2;
 
-/// A model being measured.
+/// Model under measurement.
 pub(in crate::profile) struct ModelMemory {
     model: MemoryModel,
     now: Picos,
-    /// How many blocks have been touched of each kind.
+    /// Blocks touched so far, by kind of task.
     touched: BTreeMap<(bool, Order, usize), u64>,
 }
 
 impl ModelMemory {
-    /// The memory of this name.
+    /// Creates the memory model of this name.
     pub(in crate::profile) fn new(name: ModelName) -> Result<ModelMemory, BenchError> {
         let parameters = Parameters::of(name).ok_or_else(|| {
             BenchError::Usage(format!("model:{name} is no model of memory in this version"))
@@ -50,16 +50,16 @@ impl ModelMemory {
     }
 }
 
-/// One simulated thread.
+/// Simulated thread.
 struct Thread {
     task: Task,
-    /// The number of the next block of a chain.
+    /// Number of the next block of a chain.
     number: u64,
     positions: Positions,
-    /// What is left of the block: from where to where, beyond what is under way.
+    /// Range of the current block that has not begun yet.
     left: (u64, u64),
     transfer: Option<Transfer>,
-    /// Those that are counted, and those before.
+    /// Blocks that count, and below it the blocks before them.
     blocks: u64,
     blocks_before: u64,
     since: Picos,
@@ -93,7 +93,7 @@ impl Thread {
         permuted(self.number, blocks) * stride
     }
 
-    /// Begins what comes next: the rest of the block up to its next fence, or a new one.
+    /// Begins the next access: the rest of the block up to its next fence, or a new block.
     fn begin(&mut self, model: &mut MemoryModel, accessor: Accessor) -> Transfer {
         if self.left.0 >= self.left.1 {
             let at = self.next_offset();

@@ -1,4 +1,4 @@
-//! Memory of this machine: threads of the system, the system's clock.
+//! Memory of this machine under measurement: threads of the system, the system's clock.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -11,37 +11,38 @@ use super::{MemorySubject, Rate, Samples};
 use crate::error::BenchError;
 use crate::process::thread_cpu_ns;
 
-/// A sample is disturbed if a thread of it had the processor for less than this share of the time:
-/// other programs had it.
+/// Least share of the time for which each thread of a sample must have a processor. Below it, other
+/// programs disturbed the sample.
 const UNDISTURBED: f64 = 0.95;
-/// A disturbed sample is taken again so often.
+/// Largest number of repetitions of a disturbed sample.
 const REPEATS_MAX: usize = 2;
-/// Of all samples, this share may be taken again; where others are always busy it would be no use.
+/// Largest share of samples that are repeated; on a machine that is always busy, more would be
+/// futile.
 const REPEATS_SHARE: f64 = 0.4;
 
-/// Between two looks at the clock at least so much time passes, where one block takes less.
+/// Least time between two readings of the clock, unless one block takes longer.
 const LOOK_NS: u64 = 30_000;
 
-/// An arena being measured.
+/// Arena under measurement.
 #[derive(Debug)]
 pub(in crate::profile) struct RealMemory<'a> {
     arena: &'a Arena,
     time: Duration,
-    /// How many blocks have been touched of each kind: the next sample goes on behind them, where
-    /// no cache has been yet.
+    /// Blocks touched so far, by kind of task. The next sample continues after them, where no cache
+    /// has been yet.
     touched: BTreeMap<(bool, Order, usize), u64>,
     samples: Samples,
     repeats: usize,
 }
 
-/// A thread's result, and for how much of the time it had a processor.
+/// Result of a thread, with the share of the time for which it had a processor.
 struct Timed {
     rate: Rate,
     share: f64,
 }
 
 impl<'a> RealMemory<'a> {
-    /// Samples of about this length.
+    /// Creates a subject whose samples last about `time`.
     pub(in crate::profile) fn new(arena: &'a Arena, time: Duration) -> RealMemory<'a> {
         RealMemory {
             arena,
@@ -146,7 +147,7 @@ fn run(mut lanes: Vec<Lane<'_>>, time: Duration) -> Result<Vec<Timed>, BenchErro
     })
 }
 
-/// Runs for about that long, or one block, whichever is longer.
+/// Runs a lane for about `time`, or for one block if that takes longer.
 fn timed(lane: &mut Lane<'_>, time: Duration) -> Timed {
     let clock = SystemClock::new();
     let cpu_start_ns = thread_cpu_ns();

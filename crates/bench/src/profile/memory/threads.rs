@@ -1,4 +1,4 @@
-//! How many threads it takes.
+//! Number of threads that a measurement needs.
 
 use entresol_media::model::ModelName;
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
@@ -8,17 +8,17 @@ use super::{MemorySubject, Scope};
 use crate::error::BenchError;
 use crate::profile::figure::Figure;
 
-/// A model has at least as many threads, unless told otherwise: the papers' sixteen.
+/// Least default number of threads of a model: the sixteen of the papers.
 const MODEL_THREADS: usize = 16;
-/// A model has at most so many.
+/// Largest number of threads of a model.
 const MODEL_THREADS_MAX: usize = 256;
-/// Twice as many threads are worth it if they raise some rate by more than this share.
+/// Least gain in some rate that justifies twice as many threads.
 const WORTH_MORE: f64 = 0.02;
-/// Sizes at which threads are compared: a line, persistent memory's unit, a page.
+/// Sizes at which numbers of threads are compared: a line, the unit of persistent memory, a page.
 const COMPARED_BYTES: [usize; 3] = [64, 256, 4096];
 
-/// As many simulated threads as keep every one of the models busy: twice as many raise no rate of
-/// random reads or writes any more.
+/// Returns the number of simulated threads that keeps every one of the models busy: twice as many
+/// raise no rate of random reads or writes.
 pub(in crate::profile) fn saturating(models: &[ModelName]) -> Result<usize, BenchError> {
     let mut most = MODEL_THREADS;
     for &name in models {
@@ -35,7 +35,7 @@ pub(in crate::profile) fn saturating(models: &[ModelName]) -> Result<usize, Benc
     Ok(most)
 }
 
-/// Random reads and writes in a second by so many threads, of each compared size.
+/// Returns the random reads and writes per nanosecond of `threads` threads, for each compared size.
 fn small_rates(model: &mut ModelMemory, threads: usize) -> Result<Vec<f64>, BenchError> {
     let touches = [Touch::Read, Touch::Write(StoreMethod::Streaming, Fences::EachBlock)];
     let loads = COMPARED_BYTES.into_iter().flat_map(|block_bytes| {
@@ -49,7 +49,8 @@ fn small_rates(model: &mut ModelMemory, threads: usize) -> Result<Vec<f64>, Benc
         .collect()
 }
 
-/// The number of threads that moves most at the compared sizes, each size by its share of the best.
+/// Returns the number of threads with the highest bandwidth, summed over the compared sizes as
+/// shares of the best.
 pub(in crate::profile) fn best_threads(figures: &[Figure], name: &str, scope: &Scope) -> usize {
     let figure = figures.iter().find(|figure| figure.name == name);
     let at = |position: usize, bytes: usize| {

@@ -1,8 +1,8 @@
-//! The catalogue of all checks, `catalogue.toml`: what an entry compares is held to it.
+//! Catalogue of all checks, `catalogue.toml`, against which every entry is compared.
 //!
-//! The file is for people to read beside the papers. A check that vanishes, that is not listed,
-//! that is only reported all of a sudden, or whose tolerance, number of the paper or subject is
-//! another one, is a failure of its entry.
+//! The file is written for people who read it beside the papers. An entry fails if one of its
+//! checks vanishes, is not listed or is suddenly only reported. It also fails if the tolerance, the
+//! paper's number or the subject of a check differs from the listed one.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -15,54 +15,54 @@ use super::tolerance::Tolerance;
 
 const TEXT: &str = include_str!("../../../catalogue.toml");
 
-/// One check as it is listed.
+/// Check as the catalogue lists it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
-    /// Its name.
+    /// Name of the check.
     pub what: String,
-    /// What the paper prints.
+    /// Figure that the paper prints.
     pub paper: Option<Figure>,
-    /// The unit of both.
+    /// Unit of both figures.
     pub unit: String,
-    /// How far ours may be off.
+    /// Permitted difference from the paper.
     pub tolerance: Tolerance,
-    /// Whose result it is.
+    /// Algorithm whose result is compared.
     pub subject: Subject,
-    /// The number of a model that the paper's was put into.
+    /// Number of a model that was set to the paper's.
     pub given: Option<String>,
-    /// Why it is only reported.
+    /// Reason why the number is only reported.
     pub reason: Option<String>,
-    /// Whether it is one of our own, beyond what was asked for.
+    /// True for a check of this project's own, beyond the required ones.
     pub is_own: bool,
-    /// Why there is no such check yet, if there is none.
+    /// Reason why the check does not exist yet, if it does not.
     pub missing: Option<String>,
 }
 
-/// An entry as it is listed.
+/// Entry as the catalogue lists it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListedEntry {
-    /// Its full name: `002-fig1a`.
+    /// Full name of the entry: `002-fig1a`.
     pub name: String,
-    /// Why there is no such entry yet, if there is none.
+    /// Reason why the entry does not exist yet, if it does not.
     pub missing: Option<String>,
-    /// About how long it runs, in seconds: what takes longest begins first.
+    /// Approximate run time in seconds; the longest entries begin first.
     pub seconds: u32,
-    /// Its checks.
+    /// Checks of the entry.
     pub checks: Vec<Listed>,
 }
 
-/// All entries.
+/// All entries of the catalogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Catalogue {
-    /// In the order of the file.
+    /// Entries in the order of the file.
     pub entries: Vec<ListedEntry>,
 }
 
-/// The file as it is written.
+/// Content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Lists of words that rows stand for more than once.
+    /// Named lists of words that several rows share.
     #[serde(default)]
     lists: std::collections::BTreeMap<String, Vec<String>>,
     entry: Vec<Section>,
@@ -78,7 +78,7 @@ struct Section {
     check: Vec<Row>,
 }
 
-/// One check, or one for each of some words, which stand where its name has `{}`.
+/// Row of the file: one check, or one for each of several words, which replace `{}` in its name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -100,7 +100,7 @@ struct Row {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Each {
-    /// The name of a list.
+    /// Name of a list.
     Of(String),
     Words(Vec<String>),
 }
@@ -165,10 +165,10 @@ impl Row {
 }
 
 impl Catalogue {
-    /// Reads a catalogue.
+    /// Parses a catalogue.
     ///
     /// # Errors
-    /// If it is none: where and why.
+    /// Fails if the text is no valid catalogue, with the position and the reason.
     pub fn parse(text: &str) -> Result<Catalogue, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut entries: Vec<ListedEntry> = Vec::new();
@@ -192,10 +192,10 @@ impl Catalogue {
         Ok(Catalogue { entries })
     }
 
-    /// The one that is part of the program.
+    /// Returns the catalogue that is part of the program.
     ///
     /// # Panics
-    /// If it is none, which a test sees before.
+    /// Panics if the catalogue is malformed; a test detects this earlier.
     #[must_use]
     pub fn built_in() -> &'static Catalogue {
         static BUILT_IN: OnceLock<Catalogue> = OnceLock::new();
@@ -204,14 +204,14 @@ impl Catalogue {
         })
     }
 
-    /// The entry of this full name.
+    /// Returns the entry of this full name.
     #[must_use]
     pub fn entry(&self, name: &str) -> Option<&ListedEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// What is asked for and not there: the entry, the check if it is not all of the entry, and
-    /// why.
+    /// Returns the required checks that do not exist: the entry, the check unless the whole entry
+    /// is missing, and the reason.
     #[must_use]
     pub fn missing(&self) -> Vec<(&str, Option<&str>, &str)> {
         let mut missing = Vec::new();
@@ -229,10 +229,10 @@ impl Catalogue {
         missing
     }
 
-    /// What an entry compared against what is listed for it: the differences in words.
+    /// Compares the checks of an entry with the listed ones and returns the differences in words.
     #[must_use]
     pub fn differences(&self, name: &str, checks: &[Check]) -> Vec<String> {
-        // An entry that could not be run has failed anyway, with a reason.
+        // An entry whose run failed has failed already, with a reason.
         if let [only] = checks
             && only.what == RUN_FAILED
             && only.fails()
@@ -264,7 +264,7 @@ impl Catalogue {
 }
 
 impl Listed {
-    /// How a check differs from this one, in words.
+    /// Describes the difference between a check and this one.
     fn differs(&self, check: &Check) -> Option<String> {
         let figure = |it: Option<&Figure>| match it {
             Some(Figure::Number(value)) => value.to_string(),

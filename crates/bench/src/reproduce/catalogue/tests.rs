@@ -1,4 +1,4 @@
-//! Tests of the catalogue: its structure, and that no check bends away from it.
+//! Tests of the catalogue: its structure, and that every deviation of a check is detected.
 
 use super::*;
 use crate::reproduce::{Outcome, Settings, Side, everything};
@@ -52,7 +52,7 @@ fn what_is_missing_is_named_with_its_reason() {
     assert!(has("004-fig4", true) && has("000-fig20", true) && has("002-fig5a", true));
 }
 
-/// A check that was changed where that is possible at all.
+/// Returns a changed copy of a check.
 fn with(check: &Check, change: impl Fn(&mut Check)) -> Check {
     let mut changed = check.clone();
     change(&mut changed);
@@ -62,7 +62,8 @@ fn with(check: &Check, change: impl Fn(&mut Check)) -> Check {
 #[test]
 fn a_bent_check_is_seen() {
     let listed = Catalogue::built_in();
-    // Of each kind: cells, ranges, limits, «about», statements, what is given, reports.
+    // The entries cover every kind: cells, ranges, limits, «about», statements, given numbers,
+    // reports.
     for name in ["000-table3", "000-table7", "000-fig8", "000-fig11", "004-fig4", "004-fig6"] {
         let whole = run(name).checks;
         assert_eq!(listed.differences(name, &whole), [""; 0], "{name}");
@@ -79,23 +80,23 @@ fn a_bent_check_is_seen() {
             };
             let (what, unit) = (whole[at].what.clone(), whole[at].unit);
             let ours = whole[at].ours.number().unwrap_or(1.0);
-            // It vanishes, or goes by another name.
+            // The check vanishes or has another name.
             bent(&|_| None);
             bent(&|check| Some(with(check, |it| it.what.push_str(", roughly"))));
-            // It becomes a report, for another reason if it is one.
+            // The check becomes a report, or a report with another reason.
             bent(&|_| Some(Check::report(&what, unit, None, ours, "it is hard")));
-            // It is widened.
+            // The tolerance is widened.
             bent(&|_| Some(Check::about(&what, unit, 1.0, ours, 90)));
             bent(&|_| Some(Check::within(&what, unit, 0.0..=1e12, ours)));
             bent(&|_| Some(Check::limit(&what, unit, Side::AtMost, 1e12, ours)));
             bent(&|_| Some(Check::shape(&what, "anything", "something", true)));
             bent(&|_| Some(Check::shape(&what, "anything", "x", true).with_slack("a lot")));
-            // Another number of the paper, another unit, another subject.
+            // The paper's number, the unit, the subject or the given number differs.
             bent(&|check| Some(with(check, |it| it.paper = Some((ours + 0.5).into()))));
             bent(&|check| Some(with(check, |it| it.unit = "furlongs")));
             bent(&|check| Some(check.clone().published()));
             bent(&|check| Some(check.clone().given("the answer")));
-            // It comes twice.
+            // The check occurs twice.
             let mut twice = whole.clone();
             twice.push(whole[at].clone());
             assert!(!listed.differences(name, &twice).is_empty());

@@ -1,9 +1,9 @@
-//! Failures that are known: `expected-failures.toml`, and what is allowed of them.
+//! Known failures, listed in `expected-failures.toml`, and their limits.
 //!
-//! A listed check may fail as it did when it was listed, or less. If it passes, if another one
-//! fails, or if a figure moves away from the paper's, that is a failure of the run. Figures are
-//! those of one seed, at the usual scale, to four digits: virtual time gives the same ones every
-//! time, so there is no slack.
+//! A listed check may fail exactly as listed, or less. A run fails if a listed check passes, if
+//! another check fails, or if a figure moves farther from the paper's. The figures are those of one
+//! seed at the usual scale, to four digits; virtual time reproduces them in every run, and there is
+//! no slack.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use super::{Reproductions, everything};
 use crate::error::BenchError;
 
 const TEXT: &str = include_str!("../../../expected-failures.toml");
-/// The seed of the figures.
+/// Seed of the listed figures.
 const SEED: u64 = 1;
 
 /// Checks that are known to fail.
@@ -42,20 +42,20 @@ enum Ours {
     Text(String),
 }
 
-/// What came of comparing a run with the list.
+/// Comparison of a run with the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// What must not be.
+    /// Differences that fail the run.
     pub problems: Vec<String>,
-    /// What is better than listed: the list may be brought up to date.
+    /// Figures closer to the paper's than listed; the list may be updated.
     pub notes: Vec<String>,
 }
 
 impl Known {
-    /// The list that is part of the program.
+    /// Returns the list that is part of the program.
     ///
     /// # Panics
-    /// If it is none, which a test sees before.
+    /// Panics if the list is malformed; a test detects this earlier.
     #[must_use]
     pub fn built_in() -> &'static Known {
         static BUILT_IN: OnceLock<Known> = OnceLock::new();
@@ -64,20 +64,20 @@ impl Known {
         })
     }
 
-    /// Reads a list.
+    /// Reads a list from a file.
     ///
     /// # Errors
-    /// If it cannot be read, or is none.
+    /// Fails if the file cannot be read or holds no valid list.
     pub fn read(path: &Path) -> Result<Known, BenchError> {
         let wrong = |error: String| BenchError::Usage(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         Known::parse(&text).map_err(wrong)
     }
 
-    /// Reads a list.
+    /// Parses a list.
     ///
     /// # Errors
-    /// If it is none: where and why.
+    /// Fails if the text is no valid list, with the position and the reason.
     pub fn parse(text: &str) -> Result<Known, String> {
         let known: Known = toml::from_str(text).map_err(|error| error.to_string())?;
         for (number, failure) in known.failure.iter().enumerate() {
@@ -96,16 +96,16 @@ impl Known {
         Ok(known)
     }
 
-    /// Why a check is known to fail, if it is.
+    /// Returns the reason of a known failure.
     pub(super) fn reason(&self, check: &Check) -> Option<&str> {
         let found = self.failure.iter().find(|it| it.is_of(check));
         found.map(|failure| failure.reason.as_str())
     }
 
-    /// Compares what failed with the list.
+    /// Compares the failures of a run with the list.
     ///
     /// # Errors
-    /// If the run was not made as the list's figures were.
+    /// Fails if the run had another seed or another scale than the list.
     pub fn judge(&self, results: &Reproductions) -> Result<Judgement, BenchError> {
         let settings = results.settings();
         if settings.seed != SEED || settings.full_scale {
@@ -163,7 +163,7 @@ impl Failure {
         match (&self.ours, &check.ours) {
             (Ours::Number(listed), Figure::Number(ours)) => {
                 let (ours, listed) = (four_digits(*ours), four_digits(*listed));
-                // What is judged in words has no distance: only the same figure will do.
+                // A check judged in words has no distance; only the listed figure is accepted.
                 let is_farther = match (beyond(ours), beyond(listed)) {
                     (Some(now), Some(then)) => now > then,
                     _ => ours != listed,
@@ -187,7 +187,7 @@ impl Failure {
     }
 }
 
-/// The number to four digits.
+/// Rounds a number to four digits.
 fn four_digits(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -25,7 +25,8 @@ fn statement(ours: &str, pass: bool) -> Check {
     Check::shape("a statement", "rises", ours, pass)
 }
 
-/// Problems and notes, without those about the catalogue, in which these checks are not.
+/// Returns problems and notes. The problems about the catalogue, which lacks these checks, are left
+/// out.
 fn judged(checks: Vec<Check>) -> (Vec<String>, Vec<String>) {
     let all = made("000-table3", checks, Settings::default());
     let judgement = Known::parse(LIST).expect("a list").judge(&all).expect("the usual scale");

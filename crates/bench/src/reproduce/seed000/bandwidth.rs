@@ -8,10 +8,10 @@ use crate::reproduce::check::Check;
 use crate::reproduce::memory::run;
 use crate::reproduce::tolerance::Side;
 
-/// What the paper's own NVMe drive, a P3700, does: GB/s of reads and of writes.
+/// Bandwidth of the paper's own NVMe drive, a P3700: GB/s of reads and of writes.
 const P3700_GB_S: [f64; 2] = [0.87, 0.68];
 
-/// The best that any thread count makes of a size.
+/// Returns the best bandwidth of a block size over all thread counts.
 fn best(points: &[Point], bytes: u64) -> f64 {
     peak(&points.iter().filter(|point| point.bytes == bytes).copied().collect::<Vec<_>>())
 }
@@ -20,7 +20,7 @@ fn share(what: &str, side: Side, percent: f64, share: f64) -> Check {
     Check::limit(what, "%", side, percent, share * 100.0)
 }
 
-/// «Large blocks fall off»: the worst of the largest sizes, at their best thread count.
+/// Checks «large blocks fall off»: the bandwidth of the largest size at its best thread count.
 fn declines(points: &[Point]) -> Check {
     let largest = SIZES[SIZES.len() - 1];
     let left = best(points, largest) / peak(points);
@@ -37,7 +37,7 @@ fn dram_peak(seed: u64, group: fn(u32, u64, Pattern) -> Group) -> f64 {
 
 const READS_GIVEN: &str = "the model's read_bytes_s (line 227)";
 const WRITES_GIVEN: &str = "the model's write_bytes_s (line 227)";
-/// DRAM's bandwidth was chosen so that the text's ratio comes out.
+/// DRAM's bandwidth was chosen to yield the ratio in the text.
 const DRAM_GIVEN: &str =
     "the DRAM model's bandwidth follows from AEP's by the text's ratio (line 369)";
 

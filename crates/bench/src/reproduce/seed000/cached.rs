@@ -1,4 +1,4 @@
-//! An index on the model, with or without a cache in DRAM before it, and one thread at work on it.
+//! An index on the model, with or without a cache in DRAM in front of it, used by one thread.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::index::{
 };
 use crate::popularity::{Popularity, THETA_DEFAULT};
 
-/// The paper's, which are made faster.
+/// Indexes of the paper that the cache accelerates.
 pub(super) const INDEXES: [IndexName; 3] =
     [IndexName::FastFair, IndexName::FpTree, IndexName::SkipList];
-/// The cache holds one key in so many.
+/// Keys of the index for each entry of the cache.
 pub(super) const CACHED_ONE_IN: u64 = 10;
 pub(super) const ZIPF: Popularity = Popularity::Zipf { theta: THETA_DEFAULT };
 
-/// A cache of so many records over an index.
+/// Creates a cache of `entries` records in front of an index.
 pub(super) fn cache(
     index: &Arc<Charged>,
     entries: u64,
@@ -37,7 +37,7 @@ pub(super) fn cache(
     Ok(Arc::new(cached))
 }
 
-/// An index on a device, loaded, and the one thread that works on it.
+/// Loaded index on a device, with the one thread that uses it.
 pub(super) struct Bench {
     lab: Lab,
     pub(super) bare: Arc<Charged>,
@@ -61,7 +61,8 @@ impl Bench {
         Arc::clone(&self.bare) as AnyIndex
     }
 
-    /// The mean time of an operation, once the processor's own cache holds what it will.
+    /// Returns the mean time of an operation in nanoseconds. A first run of the same length warms
+    /// the processor's cache.
     pub(super) fn ns(
         &mut self,
         index: &AnyIndex,
@@ -73,7 +74,7 @@ impl Bench {
         Ok(self.lab.measure(index, &mut self.workers, workload, operations)?.ns())
     }
 
-    /// Reads that take no time: they fill a cache in DRAM.
+    /// Fills a cache in DRAM by reads that take no virtual time.
     pub(super) fn warm(
         &mut self,
         index: &AnyIndex,
@@ -90,7 +91,7 @@ impl Bench {
     }
 }
 
-/// What every figure with caches says about its times.
+/// Times of all figures with caches, for the scenarios.
 pub(super) const TIMES: &str = "An operation takes 50 ns of processor, a probe of the cache 80 ns, \
     and 40 ns for each line of DRAM that an index touches (FP-Tree 6, skip list 16; chosen), \
     beside what the model says of the medium.";

@@ -1,7 +1,7 @@
-//! Figure 5: a fence behind every 256 bytes of large writes.
+//! Figure 5: a fence after every 256 bytes of large writes.
 //!
-//! With fences the copy is the one that is shipped, [`Region::write_streaming`], on an observed
-//! region; without, the model is asked directly, since nothing that is shipped writes so.
+//! With fences, the shipped copy [`Region::write_streaming`] runs on an observed region. Without
+//! them, the model is called directly, since no shipped code writes like that.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::reproduce::check::Check;
 use crate::reproduce::memory::run;
 use crate::reproduce::tolerance::Side;
 
-/// Sizes: chosen.
+/// Block sizes: chosen.
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
-/// Every thread writes within as much memory, over and over, ...
+/// Bytes of the area that each thread overwrites again and again.
 const AREA_BYTES: u64 = 4 << 20;
-/// ... at least so many bytes before it is measured, and as many while it is.
+/// Least number of bytes that a thread writes in each round; the first round is not measured.
 const ROUND_BYTES: u64 = 256 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,13 +30,13 @@ struct Point {
     bytes: u64,
     threads: u32,
     gb_s: f64,
-    /// Units that the medium wrote for each that was asked for.
+    /// Units that the medium wrote for each unit of the request.
     amplification: f64,
 }
 
 type Memory = Observed<(Arc<Counters>, SimulatedMemory)>;
 
-/// The shipped copy; with it how many fences it made for each unit.
+/// Measures the shipped copy. Also returns its fences for each unit of 256 bytes.
 fn fenced(bytes: u64, threads: u32, seed: u64) -> (Point, f64) {
     let world = World::new(WorldOptions::seeded(seed));
     let counters = Arc::new(Counters::default());
@@ -64,12 +64,12 @@ fn fenced(bytes: u64, threads: u32, seed: u64) -> (Point, f64) {
     (point, counters.counts().copy_fences as f64 / asked)
 }
 
-/// Bytes that a thread writes in each of its two rounds.
+/// Returns the bytes that a thread writes in each of its two rounds.
 fn round(bytes: u64) -> u64 {
     bytes.max(ROUND_BYTES)
 }
 
-/// Writes two rounds of blocks; how long the second took.
+/// Writes two rounds of blocks and returns the time of the second.
 fn write(world: &World, region: &Memory, id: u32, bytes: u64) -> Picos {
     let block = vec![7; bytes as usize];
     let (first, blocks) = (u64::from(id) * AREA_BYTES, round(bytes) / bytes);
@@ -84,7 +84,7 @@ fn write(world: &World, region: &Memory, id: u32, bytes: u64) -> Picos {
     world.now().since(began)
 }
 
-/// The same without fences within a block.
+/// Measures writes without fences within a block.
 fn unfenced(bytes: u64, threads: u32, seed: u64) -> Point {
     let group = Group::writers(threads, bytes, Pattern::Sequential);
     let scene = run(&AEP, &[group], seed);
@@ -97,7 +97,7 @@ fn peak(points: &[&Point]) -> f64 {
     points.iter().map(|point| point.gb_s).fold(0.0, f64::max)
 }
 
-/// What holds for one thread count.
+/// Returns the checks of one thread count.
 fn checks(threads: u32, with: &[Point], without: &[Point]) -> Vec<Check> {
     let of = |points| -> Vec<&Point> {
         let points: &[Point] = points;

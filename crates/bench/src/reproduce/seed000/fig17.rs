@@ -1,4 +1,4 @@
-//! Figure 17: HybridIndex and HybridIndex+, which has table and tree the other way round.
+//! Figure 17: HybridIndex, and HybridIndex+, which exchanges the media of table and tree.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::index::{
 use crate::report::svg::{Axis, Line, Scale, lines};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// Of all threads.
+/// Reads of all threads together.
 const READS: u64 = 32_000;
-/// Of all threads, updates and then inserts.
+/// Updates of all threads together, followed by as many inserts.
 const WRITES: u64 = 16_000;
-/// How large everything is.
+/// Sizes of the figure.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     keys: u64,
-    /// What the scenario's numbers are divided by.
+    /// Divisor of the scenario's numbers.
     one_to: u64,
 }
 
 impl Size {
-    /// 10 M chosen.
+    /// Number of keys at full scale: 10 M, chosen.
     const FULL: u64 = 10_000_000;
 
     fn of(settings: &Settings) -> Size {
@@ -40,12 +40,12 @@ impl Size {
         Size { keys: Size::FULL / one_to, one_to }
     }
 
-    /// Room for all keys, the same however many there are.
+    /// Returns the size of the pool: room for all keys, also in runs that load fewer.
     fn pool_bytes(self) -> u64 {
         (128 << 20) + self.keys * 200
     }
 
-    /// Keys with which a tree is opened again: 1 M and 10 M chosen.
+    /// Returns the numbers of keys with which an index is reopened: 1 M and 10 M, chosen.
     fn opened(self) -> [u64; 2] {
         [self.keys / 10, self.keys]
     }
@@ -53,11 +53,11 @@ impl Size {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hybrid {
-    /// A table on the medium, a tree in DRAM.
+    /// Table on the medium, tree in DRAM.
     Index,
-    /// FAST&FAIR on the medium, a table in DRAM.
+    /// FAST&FAIR on the medium, table in DRAM.
     PlusFair,
-    /// This library's own tree on the medium, a table in DRAM.
+    /// This library's own tree on the medium, table in DRAM.
     PlusOwn,
 }
 
@@ -100,7 +100,7 @@ impl Hybrid {
     }
 }
 
-/// Operations a second with so many threads.
+/// Operations per second at one number of threads.
 #[derive(Debug, Clone, Copy)]
 struct Rates {
     threads: u32,
@@ -116,7 +116,7 @@ fn rates(hybrid: Hybrid, size: Size, seed: u64) -> Result<Vec<Rates>, BenchError
         let index = hybrid.open(world, lab.pool())?;
         let most = THREADS[THREADS.len() - 1];
         let mut adding = lab.load(&index, (seed, most as usize), keys)?;
-        // The processor's cache holds what it will.
+        // Warms the processor's cache.
         let mut first = vec![Worker::over(seed, keys, u64::from(most))];
         lab.measure(&index, &mut first, Workload::Read, READS)?;
         let mut all = Vec::new();
@@ -130,7 +130,7 @@ fn rates(hybrid: Hybrid, size: Size, seed: u64) -> Result<Vec<Rates>, BenchError
             };
             let reads = rate(&mut workers, Workload::Read, each(READS))?;
             let updates = rate(&mut workers, Workload::Update, each(WRITES))?;
-            // Each adds its own keys.
+            // Each thread adds its own keys.
             let mut first: Vec<Worker> = adding.drain(..threads as usize).collect();
             let share = each(WRITES) * u64::from(most);
             let inserts = rate(&mut first, Workload::Insert, share)?;
@@ -141,10 +141,11 @@ fn rates(hybrid: Hybrid, size: Size, seed: u64) -> Result<Vec<Rates>, BenchError
     })
 }
 
-/// One of them: with each number of threads, and opened with few keys and with many.
+/// Results of one index: the rates at each number of threads, and reopening with few and with many
+/// keys.
 type Run = (Hybrid, Vec<Rates>, [Opening; 2]);
 
-/// How long it takes, from opening it, until a point is answered, and then until a range is.
+/// Times from reopening an index until the first point read and the first range read are answered.
 #[derive(Debug, Clone, Copy)]
 struct Opening {
     point: Picos,
@@ -228,7 +229,7 @@ pub(super) fn figure17(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings }
 }
 
-/// What one reaches of the other at each number of threads.
+/// Returns the ratios of one index to the other at each number of threads.
 fn ratios(of: &[Rates], to: &[Rates], what: fn(&Rates) -> f64) -> Vec<f64> {
     of.iter().zip(to).map(|(of, to)| what(of) / what(to)).collect()
 }
@@ -279,7 +280,7 @@ fn of_openings(opened: &[Opening; 2], plus: &[Run]) -> Vec<Check> {
             .noting(point),
     ];
     for (hybrid, _, opened) in plus {
-        // A level of the tree more is allowed for.
+        // The limit allows for one more level of the tree.
         let what = format!("{}: time to full service, 10 times the keys", hybrid.name());
         let check = Check::limit(what, "times", Side::AtMost, 1.5, growth(opened));
         checks.push(check.beside("constant").noting(said(opened)));

@@ -1,4 +1,4 @@
-//! Figure 19: what a cache in DRAM before three indexes gains.
+//! Figure 19: the gain of a cache in DRAM in front of three indexes.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::popularity::Popularity;
 use crate::report::svg::{Bar, bars};
 use crate::reproduce::{Check, Outcome, Settings};
 
-/// In the paper.
+/// Number of keys in the paper.
 const KEYS_PUBLISHED: u64 = 50_000_000;
 const OPERATIONS: u64 = 20_000;
 
-/// How large everything is.
+/// Sizes of the figure.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     keys: u64,
-    /// What the paper's numbers are divided by.
+    /// Divisor of the paper's numbers.
     one_to: u64,
-    /// Reads after which the cache holds what it will.
+    /// Reads that fill the cache before the measurement.
     warm: u64,
 }
 
@@ -33,7 +33,7 @@ impl Size {
     }
 }
 
-/// Nanoseconds without the cache, and with it.
+/// Nanoseconds without and with the cache.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     bare: f64,
@@ -45,7 +45,7 @@ impl Pair {
         self.cached / self.bare
     }
 
-    /// In per cent.
+    /// Returns the reduction in per cent.
     fn lower(self) -> f64 {
         (1.0 - self.ratio()) * 100.0
     }
@@ -127,7 +127,7 @@ pub(super) fn figure19(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings: vec![drawing(&rows)] }
 }
 
-/// What compares the indexes with one another.
+/// Returns the checks that compare the indexes with one another.
 fn across(rows: &[Row]) -> Vec<Check> {
     let best = rows.iter().map(|row| row.zipf.lower()).fold(f64::NEG_INFINITY, f64::max);
     let mut slowest_first: Vec<&Row> = rows.iter().collect();

@@ -1,4 +1,4 @@
-//! Figure 20: a cache that is probed before its index is searched, or while it is.
+//! Figure 20: a cache that is probed before the search of its index, or during it.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::reproduce::{Check, Outcome, Settings, Side};
 
 const KEYS: u64 = 200_000;
 const OPERATIONS: u64 = 10_000;
-/// A cache that is too small to be hit.
+/// Entries of a cache that is too small for hits.
 const TINY: u64 = 13;
-/// Threads that search, so many that one is always free.
+/// Threads that search the index; one of them is always free.
 const HELPERS: usize = 32;
 
-/// Times when all look-ups miss: of the index alone, probed serially, and in parallel.
+/// Times if all look-ups miss: of the index alone, with serial and with parallel probing.
 #[derive(Debug, Clone, Copy)]
 struct Misses {
     name: IndexName,
@@ -45,7 +45,7 @@ fn misses(name: IndexName, seed: u64) -> Result<Vec<Misses>, BenchError> {
     })
 }
 
-/// What probing in parallel costs where look-ups hit.
+/// Cost of a way of probing if look-ups hit.
 #[derive(Debug, Clone, Copy)]
 struct Price {
     hit_ratio: f64,
@@ -68,8 +68,8 @@ fn price(probing: Probing, seed: u64) -> Result<Price, BenchError> {
     })
 }
 
-/// Look-ups of one load: how many hit, whether the index was searched in parallel at the end, and
-/// how often that changed.
+/// Look-ups of one load: the hit ratio of the second half, whether probing was parallel at the end,
+/// and the number of changes.
 #[derive(Debug, Clone, Copy)]
 struct Phase {
     hit_ratio: f64,
@@ -77,10 +77,11 @@ struct Phase {
     changes: u32,
 }
 
-/// Look-ups of each load, before the next.
+/// Look-ups of each load.
 const PHASE: u64 = 100_000;
 
-/// Loads one after the other on one cache that chooses for itself: hit ratios of 0.1 and 0.9.
+/// Runs loads of hit ratios 0.1, 0.9 and 0.1 in turn on one cache that chooses its own way of
+/// probing.
 fn phases(seed: u64) -> Result<Vec<Phase>, BenchError> {
     in_world(seed, move |world| {
         let bench = Bench::new(world, IndexName::FpTree, KEYS, seed)?;

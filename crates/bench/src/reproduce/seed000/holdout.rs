@@ -1,5 +1,5 @@
-//! Does the model predict, or does it repeat? Its fitted numbers are forgotten and found again
-//! from every other row of tables 3 to 8; the rows between are then predicted.
+//! Holdout test of the model. The fitted parameters are found again from every other row of tables
+//! 3 to 8 and predict the rows between, which shows whether the model predicts or merely repeats.
 
 use entresol_base::clock::Picos;
 use entresol_base::size::ByteSize;
@@ -14,14 +14,14 @@ use super::{AEP, DRAM, Outcome, Settings, scenario};
 use crate::report::table::number;
 use crate::reproduce::check::Check;
 
-/// The two devices, which share their processor.
+/// The two devices, which share a processor.
 #[derive(Debug, Clone, Copy)]
 struct Devices {
     aep: Parameters,
     dram: Parameters,
 }
 
-/// One cell of a table.
+/// Cell of a table.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     table: u32,
@@ -30,17 +30,16 @@ struct Row {
     sequential: bool,
     bytes: u64,
     paper_ns: f64,
-    /// Whether the numbers are fitted on it.
+    /// True if the parameters are fitted to this row.
     fitted: bool,
 }
 
-/// A number that is forgotten and found again.
+/// Parameter whose shipped value is discarded and found again.
 struct Free {
     name: &'static str,
-    /// Whether loads or stores depend on it.
+    /// Operation whose latency depends on the parameter.
     op: MemoryOp,
-    /// A guess from which the search begins: a round number of the right kind, the same for all
-    /// of a kind.
+    /// Value from which the search begins: a round number, equal for parameters of one kind.
     begin: u64,
     at: fn(&mut Devices) -> &mut u64,
 }
@@ -58,7 +57,8 @@ const LOAD: MemoryOp = MemoryOp::Load;
 const STORE: MemoryOp = MemoryOp::NtStore;
 const GUESS: u64 = 100_000;
 
-/// Everything that devices.rs calls fitted. The processor's stand in `aep` and are copied.
+/// Every parameter that devices.rs calls fitted. Those of the processor are read from `aep` and
+/// copied.
 const FREE: [Free; 18] = [
     free("AEP unit_read, ps", LOAD, GUESS, |d| &mut d.aep.module.unit_read.0),
     free("AEP jump, ps", LOAD, GUESS, |d| &mut d.aep.module.jump.0),
@@ -100,13 +100,14 @@ fn rows(fit_even: bool) -> Vec<Row> {
     rows
 }
 
-/// One thread's mean time, from as few accesses as will do: the search asks some thousand times.
+/// Returns the mean time of one thread from as few accesses as possible, since the search calls
+/// this some thousand times.
 fn predict(devices: &Devices, row: &Row) -> f64 {
     let parameters = if row.dram { devices.dram } else { devices.aep };
     let mut model = MemoryModel::new(parameters);
     let fence = if row.op == STORE { Fence::AtEnd } else { Fence::None };
     let counted = (4096 / row.bytes).clamp(1, 64);
-    // Stores go at the medium's pace only once its buffer is full.
+    // Stores proceed at the pace of the medium only after its buffer is full.
     let warm = if row.op == STORE { ((256 << 10) / row.bytes).min(128) } else { 0 };
     let stride = if row.sequential { row.bytes } else { row.bytes.max(4096) + 4096 };
     let (mut now, mut begun) = (Picos::ZERO, Picos::ZERO);
@@ -120,7 +121,7 @@ fn predict(devices: &Devices, row: &Row) -> f64 {
     now.since(begun).0 as f64 / 1e3 / counted as f64
 }
 
-/// How far the model is from the rows: squares of symmetric relative errors.
+/// Returns the deviation of the model from the rows: the sum of squared symmetric relative errors.
 fn error(devices: &Devices, rows: &[Row]) -> f64 {
     let mut devices = *devices;
     devices.dram.processor = devices.aep.processor;
@@ -132,8 +133,8 @@ fn error(devices: &Devices, rows: &[Row]) -> f64 {
     rows.iter().map(one).sum()
 }
 
-/// Coordinate descent: each number in turn is made larger and smaller by a step as long as that
-/// helps; then the steps become finer.
+/// Fits the parameters by coordinate descent. Each parameter in turn grows and shrinks by a step
+/// for as long as the error falls; then the steps become finer.
 fn fit(rows: &[Row]) -> Devices {
     let mut devices = Devices { aep: AEP, dram: DRAM };
     FREE.iter().for_each(|free| *(free.at)(&mut devices) = free.begin);
@@ -157,9 +158,9 @@ fn fit(rows: &[Row]) -> Devices {
     devices
 }
 
-/// Rounds through all numbers for each size of step, at most.
+/// Largest number of rounds over all parameters for each size of step.
 const SWEEPS: usize = 4;
-/// Steps in one direction, at most.
+/// Largest number of steps in one direction.
 const STEPS: usize = 8;
 
 fn search(devices: &mut Devices, free: &Free, step: f64, least: f64, rows: &[Row]) -> f64 {
@@ -220,7 +221,8 @@ pub(super) fn run(_: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings: Vec::new() }
 }
 
-/// Fitted on the even rows instead. Reported only: what a word costs shows in no even row.
+/// Fits the even rows and predicts the odd ones. The result is only reported, since no even row
+/// shows the cost of a word.
 fn other_way_round() -> Vec<Check> {
     let rows = rows(false);
     let devices = fit(&rows);
@@ -234,7 +236,7 @@ fn other_way_round() -> Vec<Check> {
     vec![Check::report(what, "", None, share, reason).noting(format!("but for {names:?}"))]
 }
 
-/// The mean error, in per cent, of the rows that were fitted.
+/// Returns the mean error of the fitted rows in per cent.
 fn left_over(devices: &Devices, rows: &[Row]) -> f64 {
     let off = |row: &Row| (predict(devices, row) / row.paper_ns - 1.0).abs() * 100.0;
     let fitted: Vec<f64> = rows.iter().filter(|row| row.fitted).map(off).collect();

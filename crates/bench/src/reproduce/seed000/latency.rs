@@ -19,12 +19,12 @@ fn latency(points: &[Point], bytes: u64, threads: u32) -> f64 {
     at(points, bytes, threads).latency_ns
 }
 
-/// Latency at 16 threads over that at one.
+/// Returns the latency at 16 threads divided by the latency at one.
 fn growth(points: &[Point], bytes: u64) -> f64 {
     latency(points, bytes, 16) / latency(points, bytes, 1)
 }
 
-/// «Latency never falls with threads», for every size.
+/// Checks that «latency never falls with threads» for every size.
 fn never_falls(what: &str, points: &[Point]) -> Check {
     let mut worst = f64::INFINITY;
     for &bytes in &SIZES {
@@ -34,7 +34,7 @@ fn never_falls(what: &str, points: &[Point]) -> Check {
         }
     }
     let what = format!("{what}: latency never falls with threads: the smallest step");
-    // Runs of other thread counts draw other offsets: 0.1%.
+    // Runs with other thread counts draw other offsets: 0.1%.
     Check::limit(what, "times", Side::AtLeast, 0.999, worst).beside(1.0)
 }
 
@@ -99,7 +99,7 @@ pub(super) fn figure2(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings: vec![drawing] }
 }
 
-/// One thread's latencies for some sizes.
+/// Returns one thread's mean latency for each size.
 fn one_thread(sizes: &[u64], seed: u64, group: fn(u32, u64, Pattern) -> Group) -> Vec<f64> {
     let measure = |&bytes: &u64| alone(&AEP, group(1, bytes, Pattern::Random), seed).mean_ns();
     sizes.iter().map(measure).collect()
@@ -207,7 +207,7 @@ pub(super) fn figure10(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings }
 }
 
-/// The square of the correlation of x and y.
+/// Returns the square of the correlation of x and y.
 fn straightness(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |pick: fn(&(f64, f64)) -> f64| points.iter().map(pick).sum::<f64>() / count;

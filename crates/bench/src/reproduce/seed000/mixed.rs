@@ -8,12 +8,12 @@ use crate::reproduce::check::Check;
 use crate::reproduce::memory::{Measured, run};
 use crate::reproduce::tolerance::Side;
 
-/// Threads of the kind that stays: chosen.
+/// Thread counts of the kind that stays constant: chosen.
 const FIXED: [u32; 2] = [4, 8];
-/// Threads of the kind that grows.
+/// Thread counts of the kind that grows.
 const GROWING: [u32; 6] = [0, 1, 2, 4, 8, 16];
 
-/// Which kind stays, and is looked at.
+/// Kind of access that stays constant and is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Reads,
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// `fixed` threads of a kind beside each count of the other.
+/// Measures `fixed` threads of a kind beside each count of the other kind.
 fn row(kind: Kind, fixed: u32, seed: u64) -> Vec<(u32, Measured)> {
     let measure = |&others: &u32| {
         let readers = |threads| Group::readers(threads, 256, Pattern::Random);
@@ -107,7 +107,7 @@ fn bandwidth(kind: Kind, settings: &Settings) -> Outcome {
     Outcome { scenario: said(kind), checks, drawings: vec![drawing(kind, "GB/s", &rows)] }
 }
 
-/// How the first of the other kind, or all of them together, lower the bandwidth.
+/// Checks how bandwidth falls: through the first writer for reads, over all readers for writes.
 fn falls(kind: Kind, what: &str, values: &[f64]) -> Vec<Check> {
     let steps: Vec<f64> = values.windows(2).map(|pair| pair[0] - pair[1]).collect();
     let first = steps[0] / values[0];

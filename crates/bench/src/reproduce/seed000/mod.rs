@@ -1,7 +1,7 @@
 //! Rethinking Index Design Based on PM Device: its tables and figures.
 //!
-//! The `aep` model is one module with the prefetcher off; writes are stores past the caches with
-//! a fence behind each block, as in the paper.
+//! The `aep` model is one module with the prefetcher off. Writes are stores past the caches with a
+//! fence after each block, as in the paper.
 
 use entresol_base::size::ByteSize;
 use entresol_media::model::memory::{AEP, DRAM, Parameters};
@@ -71,7 +71,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry!("fig20", "figure 20", "serial and parallel probing of that cache", fig20::figure20),
 ];
 
-/// One point of a figure over sizes and threads.
+/// Point of a figure over sizes and threads.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     bytes: u64,
@@ -80,7 +80,7 @@ struct Point {
     gb_s: f64,
 }
 
-/// Every size with every thread count; `group` says what the threads do.
+/// Measures every size with every thread count; `group` returns the work of the threads.
 fn grid(
     parameters: &Parameters,
     sizes: &[u64],
@@ -94,18 +94,18 @@ fn grid(
     sizes.iter().flat_map(|&bytes| THREADS.map(|threads| point(threads, bytes))).collect()
 }
 
-/// The point of a size and a thread count, which must be there.
+/// Returns the point of a size and a thread count, which must exist.
 fn at(points: &[Point], bytes: u64, threads: u32) -> Point {
     let found = points.iter().find(|point| point.bytes == bytes && point.threads == threads);
     found.copied().unwrap_or_else(|| panic!("no point of {bytes} B and {threads} threads"))
 }
 
-/// The largest bandwidth of any point.
+/// Returns the largest bandwidth of all points.
 fn peak(points: &[Point]) -> f64 {
     points.iter().map(|point| point.gb_s).fold(0.0, f64::max)
 }
 
-/// A drawing over block sizes, a line for each thread count.
+/// Draws points over block sizes, with one line for each thread count.
 fn over_sizes(title: &str, unit: &str, points: &[Point], y: impl Fn(&Point) -> f64) -> String {
     let series = THREADS.map(|threads| Line {
         label: format!("{threads} threads"),
@@ -129,14 +129,14 @@ fn axis(label: &str, scale: Scale) -> Axis {
     Axis { label: label.to_owned(), scale, ticks }
 }
 
-/// What every entry says about its devices.
+/// Describes the scenario, beginning with the device that all entries share.
 fn scenario(sentences: &[&str]) -> Vec<String> {
     let device = "model aep: one module of 3D XPoint, prefetch off, in virtual time; writes are \
                   stores past the caches with a fence behind each block";
     std::iter::once(device).chain(sentences.iter().copied()).map(str::to_owned).collect()
 }
 
-/// A point's worst case over several: the largest over the smallest.
+/// Returns the spread of the values: the largest divided by the smallest.
 fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.clone().fold(0.0, f64::max) / values.fold(f64::INFINITY, f64::min)
 }
@@ -151,7 +151,7 @@ mod tests {
         format!("{:?}", (entry.run)(&Settings { seed: 7, ..Settings::default() }))
     }
 
-    /// These take long, and are left to `.ci/reproduce`.
+    /// Entries that take long and run only in `.ci/reproduce`.
     const SLOW: [&str; 4] = ["000-holdout", "000-fig17", "000-fig19", "000-fig20"];
 
     #[test]

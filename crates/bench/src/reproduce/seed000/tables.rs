@@ -11,7 +11,7 @@ pub(super) const SMALL: [u64; 8] = [8, 16, 32, 64, 128, 256, 512, 1024];
 pub(super) const LARGE: [u64; 8] =
     [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-/// A column of a table: nanoseconds, in the order of [`SMALL`] or [`LARGE`].
+/// Column of a table in nanoseconds, in the order of [`SMALL`] or [`LARGE`].
 pub(super) type Column = [f64; 8];
 
 pub(super) const TABLE3: [Column; 2] = [
@@ -32,13 +32,13 @@ pub(super) const TABLE6: [Column; 2] = [
 ];
 pub(super) const TABLE7_DRAM: Column = [46.0, 33.0, 33.0, 40.0, 43.0, 57.0, 93.0, 173.0];
 pub(super) const TABLE8_DRAM: Column = [238.0, 238.0, 239.0, 174.0, 185.0, 200.0, 234.0, 361.0];
-/// AEP over DRAM, as the tables print it.
+/// Ratio of AEP to DRAM as the tables print it.
 const TABLE7_RATIO: Column = [4.35, 5.94, 5.94, 5.03, 4.60, 4.23, 3.32, 3.53];
 const TABLE8_RATIO: Column = [2.76, 2.81, 2.77, 1.09, 1.10, 1.09, 1.19, 1.49];
 
 const PATTERNS: [Pattern; 2] = [Pattern::Random, Pattern::Sequential];
 
-/// One thread's mean latency for each size.
+/// Returns one thread's mean latency for each size.
 pub(super) fn column(
     parameters: &Parameters,
     sizes: &[u64],
@@ -84,7 +84,7 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-/// How far, at most, two columns are apart.
+/// Returns the largest relative difference between two columns.
 fn apart(a: &[f64], b: &[f64]) -> f64 {
     largest(ratios(a, b).map(|ratio| (ratio - 1.0).abs()))
 }
@@ -160,8 +160,8 @@ fn same(random: &[f64], sequential: &[f64], limit: f64) -> Check {
     Check::limit(what, "%", Side::AtMost, limit, apart(sequential, random) * 100.0)
 }
 
-/// A table of AEP beside DRAM: the cells of both and of their ratio. AEP's are those of table 3 or
-/// 5 again and count there only.
+/// Table of AEP beside DRAM: the cells of both and of their ratio. The AEP cells repeat table 3 or
+/// 5 and count there only.
 struct Beside {
     aep: Vec<Check>,
     own: Vec<Check>,
@@ -192,7 +192,7 @@ impl Beside {
         Beside::of((&TABLE5[0], &aep), (&TABLE8_DRAM, &dram), &TABLE8_RATIO)
     }
 
-    /// What came out for the ratios.
+    /// Returns our ratios of AEP to DRAM.
     fn ratios(&self) -> Vec<f64> {
         let ours = |check: &Check| match check.ours {
             Figure::Number(ours) => ours,
@@ -202,7 +202,7 @@ impl Beside {
     }
 }
 
-/// The share of the cells of all six tables that are within 10%, each counted once.
+/// Checks the share of all cells of the six tables that are within 10%, each counted once.
 fn share_of_all(seed: u64) -> Check {
     let mut all = Vec::new();
     let mut add = |table: &str, cells: Vec<Check>| {

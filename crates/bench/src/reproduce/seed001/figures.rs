@@ -1,4 +1,4 @@
-//! What the test shows: throughput, the tail of reads, bytes written.
+//! Figures of the test: throughput, the tail latency of reads, bytes written.
 
 use super::scene::{DRIVES, Pair, Phase, Runs, WORKLOADS, runs, stream_rate};
 use crate::report::svg::{Bar, bars};
@@ -16,7 +16,7 @@ fn outcome(settings: &Settings, of: impl Fn(&Runs) -> (Vec<Check>, String)) -> O
     }
 }
 
-/// Bars of both set-ups for loading, if that is wanted, and each workload.
+/// Draws bars of both set-ups for each workload, and for the load if `loads` is set.
 fn drawn(runs: &Runs, title: &str, unit: &str, loads: bool, of: impl Fn(&Phase) -> f64) -> String {
     let first = loads.then_some(Workload::Load);
     let both = |workload: Workload| {
@@ -65,7 +65,7 @@ pub(super) fn fig1(settings: &Settings) -> Outcome {
     })
 }
 
-/// What the load takes of what its drives take.
+/// Compares the bytes per second that the load writes with the write rate of its drives.
 fn of_drives(runs: &Runs) -> Vec<Check> {
     let Pair { alone, staged } = runs.of(Workload::Load);
     let capacity = stream_rate(ModelName::Qlc5210, DRIVES);

@@ -1,6 +1,7 @@
-//! Micron's heterogeneous-memory storage engine: its table and figures that report a measurement.
+//! Micron's heterogeneous-memory storage engine: its table and the figures that report
+//! measurements.
 //!
-//! All four are sides of one test, YCSB on a store with and without a drive of the class staging.
+//! All four show sides of one test: YCSB on a store with and without a drive of the class staging.
 
 mod figures;
 mod scene;
@@ -35,7 +36,7 @@ mod tests {
         run(size, set_up, seed).expect("every operation is answered rightly")
     }
 
-    /// Everything that checks look at, but for whole histograms.
+    /// Formats everything that the checks use, except whole histograms.
     fn figures(phases: &[Phase]) -> String {
         let one = |phase: &Phase| {
             let tail = phase.seen.reads.percentile_us(99.9);

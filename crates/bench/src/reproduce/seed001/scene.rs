@@ -1,5 +1,5 @@
-//! The test of 001: the same store and the same clients, once on four drives of the class capacity
-//! alone, once with a drive of the class staging beside them.
+//! Test of 001: one store and one set of clients, first on four drives of the class capacity alone,
+//! then with a drive of the class staging beside them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,35 +16,35 @@ use crate::reproduce::clients::{CPU_SAID, Processors, Seen, Subject, Work, carry
 use crate::values::ValueMaker;
 use crate::ycsb::{Names, Population, Workload};
 
-/// Records and, in each workload, operations in the paper.
+/// Records in the paper; each workload has as many operations.
 const RECORDS_PUBLISHED: u64 = 2_000_000_000;
 const DRAM_PUBLISHED: u64 = 256 << 30;
-/// What the 9300 has, of the size that the model is of; the paper does not say it.
+/// Capacity of the 9300 drive that the model describes; the paper does not state it.
 const STAGING_PUBLISHED: u64 = 7_680_000_000_000;
 const CLIENTS: u32 = 96;
 const CORES: usize = 28;
 const KVS: &str = "ycsb";
 const KEY_BYTES: usize = 23;
 const VALUE_BYTES: usize = 1000;
-/// A generation has this part of the DRAM, in whole MiB, and at least one.
+/// Divisor of the DRAM that gives the size of a generation, which is whole MiB and at least one.
 const GENERATION_PART: u64 = 8;
 const MIB: u64 = 1 << 20;
-/// Generations that wait to be flushed: with the one that is written to they are less than the
-/// system's half of the DRAM.
+/// Generations that may wait for their flush. Together with the one being written, they take less
+/// than the half of the DRAM that belongs to the system.
 const GENERATIONS_WAITING: u32 = 2;
 /// Drives of the class capacity.
 pub(super) const DRIVES: u32 = 4;
-/// In the order in which YCSB says to run them: what inserts comes last.
+/// Workloads in YCSB's recommended order: the one that inserts comes last.
 pub(super) const WORKLOADS: [Workload; 5] =
     [Workload::A, Workload::B, Workload::C, Workload::F, Workload::D];
 
-/// How large everything is.
+/// Sizes of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
-    /// What the paper's numbers are divided by.
+    /// Divisor of the paper's numbers.
     pub(super) one_to: u64,
     pub(super) records: u64,
-    /// Of each workload.
+    /// Operations of each workload.
     pub(super) operations: u64,
     pub(super) dram: u64,
     pub(super) staging: u64,
@@ -66,7 +66,7 @@ impl Size {
         }
     }
 
-    /// What of the DRAM the system has for pages of mapped files: half.
+    /// Returns the DRAM that the system has for pages of mapped files: half.
     fn page_cache(self) -> u64 {
         self.dram / 2
     }
@@ -75,8 +75,8 @@ impl Size {
         (self.dram / GENERATION_PART / MIB * MIB).max(MIB)
     }
 
-    /// The store's options. It may take three quarters of the DRAM, and takes less than half: the
-    /// rest of what it may take is for indexes and for what it does not count.
+    /// Returns the store's options. The store may use three quarters of the DRAM but uses less than
+    /// half. The remainder of its budget is for indexes and for memory that it does not count.
     fn options(self) -> KvdbOptions {
         let memory_bytes = self.dram / 4 * 3;
         KvdbOptions {
@@ -90,7 +90,7 @@ impl Size {
     }
 }
 
-/// Bytes that the drives of each class were given to write.
+/// Bytes that were written to the drives of each class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) staging: u64,
@@ -104,16 +104,16 @@ impl Written {
     }
 }
 
-/// What was measured of a workload.
+/// Measurements of a workload.
 #[derive(Debug, Clone)]
 pub(super) struct Phase {
     pub(super) seen: Seen,
     pub(super) seconds: f64,
-    /// Until the last answer.
+    /// Bytes written until the last reply.
     pub(super) written: Written,
-    /// Until all is aged.
+    /// Bytes written until all tiering and compaction is done.
     pub(super) written_aged: Written,
-    /// How long that took beyond.
+    /// Seconds from the last reply until all tiering and compaction is done.
     pub(super) ageing_s: f64,
 }
 
@@ -123,20 +123,20 @@ impl Phase {
     }
 }
 
-/// One set-up.
+/// Set-up of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SetUp {
-    /// The most bytes on staging, if there is one.
+    /// Largest number of bytes on staging, if there is one.
     pub(super) staging: Option<u64>,
     pub(super) workloads: &'static [Workload],
 }
 
-/// An error in words.
+/// Formats an error.
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// A machine with a store.
+/// Simulated machine with a store.
 struct Machine {
     world: World,
     processors: Arc<Processors>,
@@ -184,7 +184,7 @@ impl Machine {
         })
     }
 
-    /// Opens the store, for the next workload.
+    /// Opens the store for the next workload.
     fn open(&self) -> Result<(Kvdb, Arc<Subject>), String> {
         let directories: Vec<_> =
             self.volumes.iter().map(|place| place.directory.clone()).collect();
@@ -208,7 +208,7 @@ impl Machine {
         Written { staging, capacity }
     }
 
-    /// Carries out a workload, and then lets everything age.
+    /// Runs a workload, then all tiering and compaction that it left.
     fn run(&self, workload: Workload, operations: u64) -> Result<Phase, String> {
         let (store, subject) = self.open()?;
         let (begun, before) = (self.world.now(), self.written());
@@ -231,7 +231,7 @@ fn make_kvs(store: &Kvdb, set_up: SetUp) -> Result<Kvs, StoreError> {
     store.create_kvs(KVS, KvsOptions { policy, ..KvsOptions::default() })
 }
 
-/// Loads a store, and carries out the workloads, one after the other.
+/// Loads a store and runs the workloads one after the other.
 pub(super) fn run(size: Size, set_up: SetUp, seed: u64) -> Result<Vec<Phase>, String> {
     let options = WorldOptions { steps_max: None, ..WorldOptions::seeded(seed) };
     let world = World::new(options);
@@ -247,7 +247,7 @@ pub(super) fn run(size: Size, set_up: SetUp, seed: u64) -> Result<Vec<Phase>, St
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
 
-/// What drives of a model take of one stream of writes, in bytes a second.
+/// Returns the bytes per second at which drives of a model accept one stream of writes.
 pub(super) fn stream_rate(model: ModelName, drives: u32) -> f64 {
     const PIECE: u32 = 128 << 10;
     const PIECES: usize = 16 << 10;
@@ -256,7 +256,7 @@ pub(super) fn stream_rate(model: ModelName, drives: u32) -> f64 {
     let mut drives = StripedModel::new(&parameters, Stripes { drives, ..Stripes::default() });
     let mut done = vec![Picos::ZERO; UNDER_WAY];
     for number in 0..PIECES {
-        // Requests come in the order of time, each when an earlier one is done.
+        // Requests come in order of time, each when an earlier one is done.
         let at = done[number % UNDER_WAY];
         let offset = number as u64 * u64::from(PIECE);
         done[number % UNDER_WAY] = drives.submit(at, Access::Write, offset, PIECE);
@@ -265,16 +265,16 @@ pub(super) fn stream_rate(model: ModelName, drives: u32) -> f64 {
     PIECES as f64 * f64::from(PIECE) / last.as_secs_f64()
 }
 
-/// Both set-ups.
+/// Results of both set-ups.
 #[derive(Debug)]
 pub(super) struct Runs {
     size: Size,
-    /// Loading, and then the workloads.
+    /// Load, followed by the workloads.
     alone: Vec<Phase>,
     staged: Vec<Phase>,
 }
 
-/// A workload in both set-ups.
+/// Results of one workload in both set-ups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pair<'a> {
     pub(super) alone: &'a Phase,
@@ -282,7 +282,7 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// How much better, or worse, staging makes something.
+    /// Returns the figure with staging divided by the one without.
     pub(super) fn ratio(&self, of: impl Fn(&Phase) -> f64) -> f64 {
         of(self.staged) / of(self.alone)
     }
@@ -294,7 +294,7 @@ impl Runs {
         Pair { alone: &self.alone[place], staged: &self.staged[place] }
     }
 
-    /// The scenario in sentences.
+    /// Describes the scenario in sentences.
     pub(super) fn scenario(&self) -> Vec<String> {
         let Size { one_to, records, operations, dram, staging } = self.size;
         let options = self.size.options();
@@ -337,13 +337,13 @@ impl Runs {
     }
 }
 
-/// What was run last: the four entries show four sides of it.
+/// Most recent run, which four entries share.
 static LAST: Mutex<Option<(u64, Size, Ran)>> = Mutex::new(None);
 
-/// Both set-ups, or what went wrong.
+/// Results of both set-ups, or the error.
 type Ran = Arc<Result<Runs, String>>;
 
-/// Both set-ups, run unless they were just run.
+/// Returns the results of both set-ups; they are run unless the last run had the same settings.
 pub(super) fn runs(settings: &Settings) -> Ran {
     let size = Size::of(settings);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,6 @@
-//! Threads of a processor on a memory model, each with as many accesses under way as its fill
-//! buffers hold lines for, and streams beside them that come whatever happens.
+//! Threads of a processor on a memory model, and a stream of accesses beside them that arrives
+//! independently of the model's progress. A thread keeps as many accesses in flight as its fill
+//! buffers hold lines for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +12,7 @@ use entresol_media::model::memory::{
     Accessor, Fence, LINE_BYTES, MemoryAccess, MemoryModel, MemoryOp, Parameters, Transfer,
 };
 
-/// What accesses are drawn from: far more than any cache holds.
+/// Bytes of the area from which addresses are drawn: far more than any cache holds.
 const AREA_BYTES: u64 = 8 << 30;
 const PAGE_BYTES: u64 = 4096;
 
@@ -22,7 +23,7 @@ pub(super) struct Accesses {
     pub(super) bytes: u64,
 }
 
-/// What was measured of a thread.
+/// Measurements of a thread.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) latency: Histogram,
@@ -31,8 +32,8 @@ pub(super) struct Measured {
 }
 
 impl Accesses {
-    /// Blocks of a power of two lie on multiples of themselves, other multiples of 256 bytes on
-    /// those, all others anywhere on the grid of lines.
+    /// Draws an offset. Blocks of a power of two are aligned to their size, other multiples of 256
+    /// bytes to 256, and all others to a line.
     fn offset(&self, rng: &mut Rng) -> u64 {
         let grid = match self.bytes {
             bytes if bytes.is_power_of_two() => bytes,
@@ -42,9 +43,9 @@ impl Accesses {
         rng.below((AREA_BYTES - PAGE_BYTES) / grid) * grid
     }
 
-    /// How many of them a thread has under way: loads, and stores that need the line first, as
-    /// many as the fill buffers hold. What goes past the caches or is flushed line by line waits
-    /// for its own lines.
+    /// Returns the number of accesses that a thread has in flight. Loads, and stores that need the
+    /// line first, fill the fill buffers. Stores that go past the caches or flush each line wait
+    /// for their own lines.
     fn under_way(&self, parameters: &Parameters) -> u64 {
         let lines = self.bytes.div_ceil(LINE_BYTES);
         match self.op {
@@ -66,15 +67,15 @@ impl Accesses {
     }
 }
 
-/// A stream beside the thread that is looked at: a Poisson process of so many bytes a second, as
-/// many threads yield it together.
+/// Stream beside the measured threads: a Poisson process of `bytes_s` bytes per second, as many
+/// threads together produce it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beside {
     pub(super) accesses: Accesses,
     pub(super) bytes_s: f64,
 }
 
-/// What runs: threads that do the same, and what runs beside them.
+/// Threads that do the same work, and a stream beside them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scene {
     pub(super) thread: Accesses,
@@ -91,34 +92,34 @@ impl Scene {
     }
 }
 
-/// An access under way.
+/// Access in flight.
 #[derive(Debug)]
 struct UnderWay {
     transfer: Transfer,
     since: Picos,
-    /// Whether it is one of the threads' and begun when they were warm.
+    /// True if a thread began the access after the warm-up.
     counted: bool,
 }
 
-/// The stream beside the threads has a turn of its own; all others belong to a place of an access.
+/// Turn at which the next access of the stream arrives; all other turns are numbers of slots.
 const ARRIVAL: u32 = u32::MAX;
 
 struct Run {
     model: MemoryModel,
-    /// The threads' places come first.
+    /// Slots of accesses; those of the threads come first.
     places: Vec<Option<UnderWay>>,
     threads_places: usize,
-    /// Places of the stream that are empty.
+    /// Empty slots of the stream.
     unused: Vec<u32>,
     turns: BinaryHeap<Reverse<(Picos, u32)>>,
     rng: Rng,
     rng_beside: Rng,
 }
 
-/// Lets the threads run until they are warm, and then for as long as is to be measured.
+/// Runs the threads until they are warm, then measures them.
 pub(super) fn run(parameters: &Parameters, scene: &Scene, seed: u64) -> Measured {
     let places = scene.thread.under_way(parameters) * u64::from(scene.threads);
-    // A cache of changed lines takes a while to fill; other accesses only need to mix.
+    // A cache of modified lines takes a while to fill; other accesses only need to mix.
     let cached = match scene.thread.op {
         MemoryOp::Store => parameters.processor.cache_bytes / scene.thread.bytes.max(LINE_BYTES),
         _ => 0,
@@ -148,7 +149,7 @@ impl Run {
                 continue;
             }
             if let Some(under_way) = &mut self.places[place as usize] {
-                // Page by page, so that accesses to either module take turns.
+                // Each turn advances one page; accesses to the two modules take turns.
                 if let Some(later) = self.model.advance(at, &mut under_way.transfer) {
                     self.turns.push(Reverse((later, place)));
                     continue;
@@ -183,7 +184,7 @@ impl Run {
         self.turns.push(Reverse((at, place)));
     }
 
-    /// The next access of the stream comes, and the one after it is expected.
+    /// Begins the next access of the stream and schedules the one after it.
     fn arrive(&mut self, at: Picos, scene: &Scene) {
         let Some(Beside { accesses, bytes_s }) = scene.beside else { return };
         let place = self.unused.pop().unwrap_or_else(|| {

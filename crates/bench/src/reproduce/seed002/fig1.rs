@@ -1,4 +1,4 @@
-//! Figure 1: what disturbs one thread that loads 256 bytes.
+//! Figure 1: interference with one thread that loads 256 bytes.
 
 use entresol_media::model::memory::{AEP2, MemoryOp};
 
@@ -8,11 +8,11 @@ use crate::reproduce::{Check, Outcome, Settings};
 
 const ACCESSES: u64 = 120_000;
 const VICTIM: Accesses = Accesses { op: MemoryOp::Load, bytes: 256 };
-/// GB/s of reads and of writes beside the victim.
+/// Rates in GB/s of the reads and of the writes beside the victim.
 const READS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
 const WRITES: [f64; 9] = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0];
 
-/// The victim beside so many GB/s.
+/// Measures the victim beside a stream of `gb_s`.
 fn beside(op: MemoryOp, bytes: u64, gb_s: f64, seed: u64) -> Measured {
     let stream = Beside { accesses: Accesses { op, bytes }, bytes_s: gb_s * 1e9 };
     let beside = (gb_s > 0.0).then_some(stream);
@@ -33,7 +33,7 @@ fn line(label: &str, points: impl Iterator<Item = (f64, f64)>) -> Line {
     Line { label: label.to_owned(), points: points.collect() }
 }
 
-/// The victim over the load beside it, reads and writes.
+/// Draws the victim's figures over the load beside it, one line for reads and one for writes.
 fn both(
     title: &str,
     unit: &str,

@@ -1,4 +1,4 @@
-//! Figure 10: proportional shares of two tenants that both want all, beside shares of bytes.
+//! Figure 10: proportional shares of two greedy tenants, compared with shares of bytes.
 
 use entresol_media::Access;
 use entresol_sharing::scene::Phase;
@@ -15,7 +15,7 @@ const SECONDS: f64 = 1.2;
 const WARM: f64 = 0.4;
 const WEIGHTS: [(f64, f64); 5] = [(1.0, 3.0), (1.0, 2.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1.0)];
 
-/// What a tenant asks for: its name, whether it reads, and the bytes of a request.
+/// Load of a tenant: a name for it, the kind of request and the bytes of each.
 #[derive(Clone, Copy)]
 struct Ask {
     what: &'static str,
@@ -34,10 +34,11 @@ impl Ask {
     }
 }
 
-/// Both tenants' rates in bytes a second.
+/// Rates of both tenants in bytes per second.
 type Pair = [f64; 2];
 
-/// The same weights under both policies, and what each tenant has alone times its part.
+/// Rates at the same weights under both policies. The ideal is each tenant's rate alone, times its
+/// part by weight.
 struct Row {
     weights: (f64, f64),
     ideal: Pair,
@@ -166,7 +167,7 @@ pub(super) fn fig10b(settings: &Settings) -> Outcome {
             format!("{}: A {a:.2}, B {b:.2}", row.name())
         })
         .collect();
-    // Where B's part in bytes is more than it can use, both come near their ideals.
+    // If B's part in bytes is more than it can use, both tenants come near their ideals.
     let apart = |row: &&Row| {
         let [a, b] = row.of_ideal(row.bytes);
         (b / a - 1.0).abs() > 0.05

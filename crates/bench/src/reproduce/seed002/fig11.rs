@@ -1,4 +1,4 @@
-//! Figure 11: idle shares, and what lending them costs their owner.
+//! Figure 11: idle shares, and the cost to their owner of lending them.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, tenant, values};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// The owner of idle shares, and who can use them.
+/// Owner of idle shares, and the tenant that can use them.
 pub(super) const A: TenantId = TenantId(1);
 pub(super) const B: TenantId = TenantId(2);
 const SLOWER: u32 = 50;
 const WEIGHTS: [f64; 2] = [2.0, 1.0];
 /// A's part by weight.
 pub(super) const PART: f64 = 2.0 / 3.0;
-/// What A has alone over its part of that.
+/// A's rate alone divided by its rate at that part.
 pub(super) const SLOWDOWN_MAX: f64 = 1.5;
-/// Sets press on the device, gets leave it time for A's.
+/// Loops of B: sets saturate the device, gets leave time for the requests of A.
 const B_SETTERS: u32 = 16;
 const B_GETTERS: u32 = 4;
 const B_GET_BYTES: u64 = 1024;
 const BYTES: u64 = 4096;
-/// The policy has so long to settle, and then so long is looked at.
+/// Seconds after which the policy must have settled; the measurement lasts from then to the end.
 const SETTLED: f64 = 3.0;
 const END: f64 = 8.0;
-/// Every second is judged by itself.
+/// Seconds of a window; every window is judged by itself.
 const WINDOW: f64 = 1.0;
 
-/// A: gets, at a rate that takes so much of its part alone.
+/// Returns A's phase: gets at a rate that uses the share `used` of A's part.
 pub(super) fn a(device: &Device, used: f64) -> Phase {
     let rate = device.rate(used * PART * device.most(entresol_media::Access::Read, BYTES));
-    // So many loops that each has a good part of its time for requests.
+    // The number of loops lets each spend a good part of its time on requests.
     let threads = ((used * 5.0).round() as u32).max(1);
     let each = Duration::from_secs_f64(f64::from(threads) / rate);
     Phase { think: each.saturating_sub(device.time(LATENCY)), ..device.gets(threads, BYTES) }
 }
 
-/// A get of 4 KB on the idle device.
+/// Time of a get of 4 KB on the idle device.
 const LATENCY: Duration = Duration::from_nanos(1_220);
 
 pub(super) fn b(device: &Device, gets: bool) -> Phase {
@@ -70,7 +70,7 @@ pub(super) fn alone(device: &Device, phase: Phase) -> f64 {
     mean(&play(&device.scene(PolicySettings::None, cast, 2.0)), A, 0.5..2.0, operations_s)
 }
 
-/// The least of a tenant in any second after settling, over `whole`.
+/// Returns a tenant's lowest rate in any second after settling, divided by `whole`.
 fn least(story: &Story, id: TenantId, whole: f64) -> f64 {
     let seconds = (SETTLED as u32..END as u32).map(|second| {
         let from = f64::from(second);
@@ -136,7 +136,7 @@ pub(super) fn fig11a(settings: &Settings) -> Outcome {
     Outcome { scenario: scenario(&device), checks, drawings }
 }
 
-/// A floor of two thirds is kept, exactly.
+/// Checks the floor of two thirds, without grace.
 fn floor(what: String, ours: f64) -> Check {
     Check::limit(what, "times", Side::AtMost, SLOWDOWN_MAX, 1.0 / ours)
 }

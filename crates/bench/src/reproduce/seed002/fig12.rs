@@ -1,7 +1,8 @@
-//! Figure 12: the mixes of three of Twitter's caches.
+//! Figure 12: the request mixes of three of Twitter's caches.
 //!
-//! The traces themselves are not at hand; what is used is what table 3 and Twitter's published
-//! statistics of clusters 29, 4 and 50 (March 2020, CC-BY) say of them: sizes and parts of gets.
+//! The traces themselves are not available. The mixes follow their sizes and shares of gets, as
+//! table 3 and Twitter's published statistics of clusters 29, 4 and 50 (March 2020, CC-BY) state
+//! them.
 
 use std::time::Duration;
 
@@ -19,14 +20,14 @@ const S1: TenantId = TenantId(1);
 const C1: TenantId = TenantId(2);
 const C2: TenantId = TenantId(3);
 const SLOWER: u32 = 50;
-/// The limit of C2: so many gets of 4 KB a second, which the paper calls 4 GB/s.
+/// Limit of C2 in gets of 4 KB per second, which the paper calls 4 GB/s.
 const LIMIT_OPERATIONS_S: f64 = 1e6;
 const LIMIT_BYTES_S: f64 = LIMIT_OPERATIONS_S * 4096.0;
-/// When C2's sets spike.
+/// Beginning and end of the spike of C2's sets.
 const SPIKE: (f64, f64) = (2.0, 4.0);
 const END: f64 = 5.0;
 
-/// A trace by its statistics: the bytes of a value and the part of gets. Keys lie in DRAM.
+/// Statistics of a trace: the bytes of a value and the share of gets. Keys are in DRAM.
 struct Mix {
     bytes: u64,
     gets: f64,
@@ -41,14 +42,14 @@ impl Mix {
         Phase { gets: self.gets, ..device.gets(threads, self.bytes) }
     }
 
-    /// So many requests a second, as the paper would print it.
+    /// Returns a phase of `per_second` requests, a rate as the paper would print it.
     fn paced(&self, device: &Device, threads: u32, per_second: f64) -> Phase {
         let each = f64::from(threads) / device.rate(per_second);
         self.phase(device, threads).every(Duration::from_secs_f64(each))
     }
 }
 
-/// S1 and C1 as they are, C2 with a spike of sets, and C2 limited so.
+/// Plays S1 and C1 unchanged beside C2, which has a spike of sets and is limited by `limited`.
 fn with_spike(device: &Device, policy: PolicySettings, limited: TenantSettings) -> Story {
     let calm = C2_MIX.paced(device, 8, 40e3);
     let spike = Phase { gets: 0.05, ..C2_MIX.phase(device, 8) };
@@ -64,7 +65,7 @@ fn with_spike(device: &Device, policy: PolicySettings, limited: TenantSettings) 
     play(&device.scene(policy, cast, END))
 }
 
-/// How much less of its requests a tenant gets answered in the spike than before.
+/// Returns the reduction in per cent of a tenant's answered requests during the spike.
 fn drop(story: &Story, id: TenantId) -> f64 {
     let before = mean(story, id, 0.5..SPIKE.0, operations_s);
     let within = mean(story, id, SPIKE.0 + 0.2..SPIKE.1, operations_s);
@@ -120,13 +121,13 @@ pub(super) fn fig12a(settings: &Settings) -> Outcome {
     }
 }
 
-/// Night, day, night.
+/// Beginning and end of the day; night lies before and after it.
 const DAY: (f64, f64) = (2.0, 8.0);
 const NIGHT_END: f64 = 10.0;
-/// Pauses of a millisecond must be long beside what the device has buffered.
+/// Slow-down of the device: pauses of a millisecond must be long relative to its buffered work.
 const SLOWER_OF_DAYS: u32 = 20;
 const SLOWDOWN_MAX: f64 = 1.5;
-/// After a change so much time to settle.
+/// Seconds for the policy to settle after a change.
 const SETTLING: f64 = 1.5;
 const WINDOW: f64 = 0.5;
 

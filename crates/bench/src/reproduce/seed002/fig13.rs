@@ -1,5 +1,5 @@
-//! Figure 13: how the paper's algorithm depends on how much a candidate is slowed for an
-//! experiment, its ExperimentStep, in the scene of figure 8.
+//! Figure 13: sensitivity of the paper's algorithm to its ExperimentStep, the amount by which a
+//! candidate is slowed for an experiment, in the scene of figure 8.
 
 use entresol_sharing::settings::{Expense, QosSettings};
 
@@ -12,20 +12,20 @@ const SLOWER: u32 = 75;
 /// ExperimentSteps in MB/s.
 const STEPS: [f64; 5] = [125.0, 250.0, 500.0, 1000.0, 2000.0];
 const SEEDS: u64 = 5;
-/// The burst comes early here.
+/// Second of the burst, earlier than in figure 8.
 const BURST: f64 = 1.0;
-/// After the burst so long is looked at, and for so many seconds more as BE2 is in steps: a step
-/// takes an experiment with each of two candidates and a window to judge by.
+/// Seconds to observe after the burst, and further seconds for each step that fits into BE2's rate.
+/// A step takes an experiment with each of two candidates and a window for the judgement.
 const LONG: f64 = 4.0;
 const FOR_EACH_STEP: f64 = 2.0;
-/// The end is so many seconds long.
+/// Last seconds of a run, over which the end is measured.
 const END: f64 = 4.0;
 
-/// What came of one step and one seed.
+/// Result of one step and one seed.
 struct Tried {
-    /// Seconds from the burst until LC keeps its target.
+    /// Seconds from the burst until LC meets its target.
     safe: f64,
-    /// In the end, over what each asks for.
+    /// BE1's rate at the end, divided by the rate it asks for; the next field is BE2's.
     be1: f64,
     be2: f64,
 }
@@ -34,7 +34,7 @@ fn seconds(step: f64) -> f64 {
     LONG + FOR_EACH_STEP * (BE2_LOUD_BYTES_S / (step * 1e6)).ceil()
 }
 
-/// The paper's algorithm with this step.
+/// Runs the paper's algorithm with this step.
 fn tried(device: &Device, step: f64) -> Tried {
     let end = BURST + seconds(step);
     let settings = QosSettings { expense: Expense::Bytes(step * 1e6), ..QosSettings::published() };
@@ -116,7 +116,7 @@ pub(super) fn fig13(settings: &Settings) -> Outcome {
     let each = |of: fn(&Tried) -> f64| -> Vec<f64> {
         rows.iter().map(|row| Spread::of(&row.iter().map(of).collect::<Vec<_>>()).median).collect()
     };
-    // A wrong choice is made in some runs and not in most: the median would not show it.
+    // Few runs make a wrong choice; the median would not show it.
     let mean = |row: &Vec<Tried>| row.iter().map(|tried| tried.be1).sum::<f64>() / SEEDS as f64;
     let means: Vec<f64> = rows.iter().map(mean).collect();
     let be1 = each(|tried| tried.be1);

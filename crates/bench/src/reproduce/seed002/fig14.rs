@@ -1,5 +1,5 @@
-//! Figure 14: how fast and how evenly idle shares are lent out by the paper's steps of several
-//! sizes, and by ours, in the scene of figure 11.
+//! Figure 14: speed and evenness of lending idle shares, by the paper's steps of several sizes and
+//! by our own, in the scene of figure 11.
 
 use entresol_sharing::settings::{Donation, ProportionalSettings};
 
@@ -7,25 +7,26 @@ use super::fig11::{A, B, PART, SLOWDOWN_MAX, a, alone, b, both, policy, scenario
 use super::tenants::{Device, line, mean, operations_s, over_time, share, spread};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// What came of one way to donate.
+/// Result of one way to donate.
 struct Donated {
     name: String,
-    /// When the first nine tenths of what B gains in the end had been donated.
+    /// Time at which nine tenths of B's final gain had been donated.
     done: f64,
-    /// Standard deviation of A's rate after that, as a part of alone.
+    /// Standard deviation of A's rate after settling, as a share of its rate alone.
     deviation: f64,
     least: f64,
     series: Vec<(f64, f64)>,
 }
 
-/// Figure 14 lasts until a step of 5% has come to where it stops.
+/// Scale and length of figure 14, which lasts until steps of 5% have converged.
 const LONG_SLOWER: u32 = 60;
 const LONG_END: f64 = 52.0;
 const LONG_SETTLED: f64 = 20.0;
 
 fn donated(device: &Device, name: String, policy: ProportionalSettings, alone: f64) -> Donated {
     let story = both(device, policy, [a(device, 0.25), b(device, false)], LONG_END);
-    // Second by second: what lies within an epoch is the epochs' doing, not the steps'.
+    // Averages cover whole seconds: variation within an epoch comes from epochs, not from the
+    // steps.
     let seconds = |of: &dyn Fn(f64, f64) -> f64| -> Vec<(f64, f64)> {
         (0..LONG_END as u32).map(f64::from).map(|from| (from + 1.0, of(from, from + 1.0))).collect()
     };
@@ -44,7 +45,7 @@ fn donated(device: &Device, name: String, policy: ProportionalSettings, alone: f
     }
 }
 
-/// Where A's floor of two thirds is, in its worst second.
+/// Checks A's floor of two thirds in its worst second.
 fn floor(step: &str, side: Side, donated: &Donated) -> Check {
     let what = format!("{step}: A's slow-down in the worst second");
     Check::limit(what, "times", side, SLOWDOWN_MAX, 1.0 / donated.least)

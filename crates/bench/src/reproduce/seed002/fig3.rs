@@ -1,4 +1,4 @@
-//! Figure 3: the most random accesses a second of each size, and the cost table that follows.
+//! Figure 3: the largest rate of random accesses for each size, and the cost table derived from it.
 
 use entresol_media::cost::{Access, CostTable};
 use entresol_media::model::ModelName;
@@ -9,15 +9,15 @@ use crate::profile::model_costs;
 use crate::report::svg::{Axis, Line, Scale, lines};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// So many that at every size both modules always have something to do.
+/// Number of threads; enough to keep both modules busy at every size.
 const THREADS: u32 = 128;
 const ACCESSES: u64 = 30_000;
 const LARGEST: u64 = 4096;
-/// Sizes that touch equally many units come out equal but for this: the fewer accesses are under
-/// way, the more often one of the modules has nothing to do.
+/// Relative difference between sizes that touch equally many units. The fewer accesses are in
+/// flight, the more often one of the modules is idle.
 const NOISE: f64 = 0.002;
 
-/// Operations in a second for 64, 128 ... 4096 bytes.
+/// Operations per second for 64, 128 ... 4096 bytes.
 struct Row(Vec<(u64, f64)>);
 
 impl Row {
@@ -35,7 +35,8 @@ impl Row {
         point.map_or(f64::NAN, |(_, per_second)| *per_second)
     }
 
-    /// The size that is no multiple of 256 and comes out farthest above the next multiple.
+    /// Returns the size that exceeds the next multiple of 256 the most, among those that are no
+    /// multiple.
     fn worst(&self) -> (u64, f64) {
         let odd = self.0.iter().filter(|(bytes, _)| !bytes.is_multiple_of(256));
         odd.map(|(bytes, most)| (*bytes, most / self.at(bytes.next_multiple_of(256))))
@@ -83,7 +84,7 @@ pub(super) fn fig3(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings: vec![drawing] }
 }
 
-/// What the text says of sizes.
+/// Returns the checks of the statements about sizes.
 fn of_sizes(reads: &Row, writes: &Row) -> Vec<Check> {
     let below = reads.0.iter().all(|(bytes, most)| writes.at(*bytes) < *most);
     let small = writes.at(64) / writes.at(256);
@@ -106,7 +107,8 @@ fn of_sizes(reads: &Row, writes: &Row) -> Vec<Check> {
     checks
 }
 
-/// Where the sweep ends, and what `profile` makes and saves of the same model.
+/// Checks the end of the sweep, and the cost table that `profile` makes and saves of the same
+/// model.
 fn of_table(reads: &Row, writes: &Row) -> [Check; 3] {
     let full = reads.at(LARGEST) * LARGEST as f64 / reads_bytes_s();
     let table = model_costs(ModelName::Aep2).ok();
@@ -147,7 +149,7 @@ fn of_table(reads: &Row, writes: &Row) -> [Check; 3] {
     ]
 }
 
-/// What the two modules can read in a second.
+/// Returns the bytes per second that the two modules can read.
 fn reads_bytes_s() -> f64 {
     let modules = AEP2.interleave.map_or(1, |interleave| interleave.modules);
     AEP2.module.read_bytes_s as f64 * modules as f64

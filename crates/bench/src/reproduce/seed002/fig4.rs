@@ -1,8 +1,8 @@
-//! Figure 4: what a cache gains by keeping keys out of persistent memory, and by storing values
+//! Figure 4: gain of a cache from keeping keys out of persistent memory, and from storing values
 //! past the processor's caches.
 //!
-//! The two layouts are laid out here on the models of both memories; the shipped cache has one of
-//! them only, and reaches its media by real loads and stores.
+//! Both layouts are simulated here on models of the two memories. The shipped cache has only one of
+//! them and reaches its media by real loads and stores.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,26 +16,27 @@ use entresol_media::model::memory::{
 use super::tenants::{drawing, line};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// Sizes of values; the paper's axis has no numbers in the text.
+/// Sizes of values; the text gives no numbers for the paper's axis.
 const SIZES: [u64; 5] = [256, 512, 1024, 2048, 4096];
-/// Values fill so much of the persistent memory; buckets and keys so much of the DRAM.
+/// Bytes of persistent memory filled with values, and bytes of DRAM filled with buckets and with
+/// keys.
 const VALUES_BYTES: u64 = 8 << 30;
 const KEYS_BYTES: u64 = 1 << 30;
 const BUCKET_BYTES: u64 = 64;
-/// An item's header and its key of 4 bytes.
+/// Bytes of an item's header and of its key of 4 bytes.
 const HEAD_BYTES: u64 = 12;
-/// What the processor does for a request beside its accesses.
+/// Processor time of a request in addition to its accesses.
 const CPU: Picos = Picos::from_nanos(100);
-/// Keys that a get compares, on average: its own, and half of the others of a bucket of two.
+/// Mean number of keys that a get compares: its own, and half of the others in a bucket of two.
 const KEYS: f64 = 1.5;
 const GETS: u32 = 20_000;
 const SETS: u32 = 40_000;
 const SET_THREADS: u32 = 8;
 
-/// Where items lie.
+/// Layout of items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// Header, key and value one behind the other, in persistent memory.
+    /// Header, key and value contiguous in persistent memory.
     Together,
     /// Headers and keys in DRAM, values packed in persistent memory.
     Apart,
@@ -53,7 +54,7 @@ fn step(memory: Memory, op: MemoryOp, offset: u64, bytes: u64) -> Step {
     (memory, MemoryAccess { op, offset, bytes, fence: Fence::None })
 }
 
-/// Somewhere in `whole`, on a multiple of what an item takes there.
+/// Draws a position in `whole` on a multiple of the item's size.
 fn place(rng: &mut Rng, whole: u64, item: u64) -> u64 {
     rng.below(whole / item - 1) * item
 }
@@ -67,9 +68,10 @@ fn key_in_dram(rng: &mut Rng) -> Step {
     step(Memory::Dram, MemoryOp::Load, KEYS_BYTES + place(rng, KEYS_BYTES, 16), HEAD_BYTES)
 }
 
-/// The accesses of a get, last first.
+/// Returns the accesses of a get in reverse order.
 fn get(rng: &mut Rng, layout: Layout, bytes: u64, keys: f64) -> Vec<Step> {
-    // Whole keys more than one, and a further one as often as is left.
+    // The whole part of the mean is always compared; one more key with the probability of the
+    // fraction.
     let more = keys - 1.0;
     let others = more as u32 + u32::from(rng.next_f64() < more.fract());
     let mut steps = vec![bucket(rng)];
@@ -95,21 +97,21 @@ fn get(rng: &mut Rng, layout: Layout, bytes: u64, keys: f64) -> Vec<Step> {
     steps
 }
 
-/// The accesses of a replacement in place, last first.
+/// Returns the accesses of a replacement in place, in reverse order.
 fn replace(rng: &mut Rng, op: MemoryOp, bytes: u64) -> Vec<Step> {
     let value = place(rng, VALUES_BYTES, bytes);
     vec![step(Memory::Persistent, op, value, bytes), key_in_dram(rng), bucket(rng)]
 }
 
-/// One thread: what is left of its request, and what is under way.
+/// Thread with the remaining accesses of its request and the one in flight.
 #[derive(Default)]
 struct Thread {
     steps: Vec<Step>,
     under_way: Option<(Memory, Transfer)>,
 }
 
-/// Millions of requests a second of threads that make one access after the other, once they are
-/// warm.
+/// Returns the rate, in millions of requests per second, of threads that perform one access after
+/// the other, measured after a warm-up.
 fn rate(
     threads: u32,
     count: u32,
@@ -132,7 +134,7 @@ fn rate(
             thread.under_way = None;
         }
         let Some((memory, access)) = thread.steps.pop() else {
-            // A first half warms up the caches and the modules' buffers.
+            // The first half warms the caches and the modules' buffers.
             begun += 1;
             match begun {
                 _ if begun == count / 2 => from = at,

@@ -1,5 +1,6 @@
-//! Figure 5: what the mechanisms cost: accounts on every access, on the machine at hand; and
-//! learning each tenant's performance alone, in virtual time.
+//! Figure 5: cost of the mechanisms. The cost of accounts on every access is measured on the
+//! machine at hand; the cost of learning each tenant's performance alone is simulated in virtual
+//! time.
 
 use std::time::Duration;
 
@@ -12,19 +13,19 @@ use crate::reproduce::{Check, Outcome, Settings, Side};
 
 const SLOWER: u32 = 50;
 const COUNTS: [u32; 4] = [2, 4, 8, 12];
-/// How often each tenant's performance alone is refreshed, in seconds.
+/// Intervals in seconds at which each tenant's performance alone is measured again.
 const PERIODS: [f64; 3] = [0.5, 1.0, 10.0];
 const BYTES: u64 = 1024;
-/// The first pauses are over by then.
+/// Seconds until the first pauses are over.
 const WARM: f64 = 0.5;
 
-/// Requests a second of all tenants together; with pauses in this period, or without.
+/// Returns the requests per second of all tenants together, with pauses in this period or without.
 fn rate(device: &Device, count: u32, period: Option<f64>) -> f64 {
     let policy = period.map_or(PolicySettings::None, |period| {
         let alone = AloneSettings {
             period: Duration::from_secs_f64(period),
-            // The device is slowed: as many requests as in a millisecond of the real one are not
-            // waited for, so that a pause lasts what the paper's do.
+            // The device is slowed down. Waiting for as many requests as the real one serves in a
+            // millisecond would make a pause longer than the paper's.
             operations_min: 1,
             ..AloneSettings::default()
         };
@@ -34,7 +35,7 @@ fn rate(device: &Device, count: u32, period: Option<f64>) -> f64 {
     let cast = ids().fold(Cast::default(), |cast, id| {
         cast.with(tenant(id, &format!("tenant {}", id.0)), vec![device.gets(1, BYTES)])
     });
-    // Whole periods, so that each tenant is alone as often as it should be.
+    // Whole periods let each tenant be alone as often as it should be.
     let seconds = period.map_or(1.0, |period| period.max(4.0));
     let story = play(&device.scene(policy, cast, WARM + seconds));
     ids().map(|id| mean(&story, id, WARM..WARM + seconds, operations_s)).sum()
@@ -46,7 +47,8 @@ pub(super) fn fig5b(settings: &Settings) -> Outcome {
     for count in COUNTS {
         let free = rate(&device, count, None);
         for (row, period) in rows.iter_mut().zip(PERIODS) {
-            // Ten seconds are as good as nothing, and long: with all tenants only.
+            // A period of ten seconds costs next to nothing and takes long to run: only with all
+            // tenants.
             if period < 10.0 || count == 12 {
                 let cost = (1.0 - rate(&device, count, Some(period)) / free) * 100.0;
                 row.push((f64::from(count), cost));
@@ -81,29 +83,30 @@ pub(super) fn fig5b(settings: &Settings) -> Outcome {
     }
 }
 
-/// Sizes of values, as far as the paper's axis goes.
+/// Sizes of values within the range of the paper's axis.
 const VALUE_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 4096];
-/// The paper has eight threads.
+/// Number of threads; the paper has eight.
 const THREADS: usize = 2;
-/// All values together: more than a processor's own caches hold.
+/// Bytes of all values together: more than a processor's caches hold.
 const FILLED_BYTES: usize = 64 << 20;
 const OBJECTS_MAX: usize = 250_000;
-/// The paper's bounds are 12% at 64 B and 6% above 256 B, ours are meant to be lower.
+/// Our bounds in per cent, meant to be below the paper's of 12% at 64 B and 6% above 256 B.
 const SMALL_MAX: f64 = 8.0;
 const LARGE_MAX: f64 = 3.0;
 
-/// What an account adds to a get, in percent of the get without one, by the threads' medians.
+/// Returns the cost of an account in per cent of a get without one, then the nanoseconds of the get
+/// and of the account. All are means of the threads' medians.
 fn added(of_threads: &[AccountResult]) -> (f64, f64, f64) {
     let count = of_threads.len().max(1) as f64;
     let mean = |of: fn(&AccountResult) -> f64| of_threads.iter().map(of).sum::<f64>() / count;
     let get = mean(|result| result.get_cpu_ns.median);
     let account = mean(|result| result.difference_cpu_ns.median);
-    // The get as it is has one account already.
+    // The measured get already has one account.
     (account / (get - account) * 100.0, get, account)
 }
 
-/// Figure 5, part a: gets with the account that they have against gets with one more, by turns.
-/// This is the machine at hand and real time: no two runs are the same.
+/// Runs figure 5, part a: gets with their own account, alternating with gets that have one more. It
+/// measures the machine at hand in real time; no two runs are equal.
 pub(super) fn fig5a(settings: &Settings) -> Outcome {
     let mut checks = Vec::new();
     let mut points = Vec::new();
@@ -125,7 +128,7 @@ pub(super) fn fig5a(settings: &Settings) -> Outcome {
                 continue;
             }
         };
-        // The paper's bound, and what ours is meant to be.
+        // Two limits apply: the paper's bound, and our own aim.
         let aim = |most| Check::limit(format!("{what}, aim"), "%", Side::AtMost, most, percent);
         let why = "the paper prints no number";
         match bytes {

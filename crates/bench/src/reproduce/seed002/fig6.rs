@@ -1,4 +1,4 @@
-//! Figures 6 and 7: a limit of resources, beside one of bytes.
+//! Figures 6 and 7: a limit of resources, compared with a limit of bytes.
 
 use std::time::Duration;
 
@@ -11,25 +11,26 @@ use super::tenants::{
 };
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// Who is limited, and who is not.
+/// Limited tenant and unlimited tenant.
 const L: TenantId = TenantId(1);
 const U: TenantId = TenantId(2);
-/// The limit: so many gets of 4 KB a second, and what the paper calls it in bytes.
+/// Limit in gets of 4 KB per second, and the same in the bytes that the paper states.
 pub(super) const LIMIT_OPERATIONS_S: f64 = 1.25e6;
 const LIMIT_BYTES_S: f64 = LIMIT_OPERATIONS_S * 4096.0;
 const SLOWER: u32 = 25;
-/// Loops of L: enough to reach the limit whatever they ask for. Those of U keep the device busy.
+/// Loops of L, which reach the limit with any kind of request, and of U, which keep the device
+/// busy.
 const L_THREADS: u32 = 64;
 const U_THREADS: u32 = 8;
 const SECONDS: f64 = 0.9;
 const WARM: f64 = 0.3;
-/// What the lighter U of part c asks for: 4 KB gets, a third of the device.
+/// Rate of the lighter U in part c: gets of 4 KB, a third of the device.
 const LIGHT_OPERATIONS_S: f64 = 1.0e6;
 const SIZES: [u64; 5] = [256, 512, 1024, 2048, 4096];
 
-/// What came of one L under one policy.
+/// Result of one L under one policy.
 struct Run {
-    /// L's share of the device, bytes a second of it and of U.
+    /// L's share of the device; the other fields are bytes per second of L and of U.
     share: f64,
     l_bytes_s: f64,
     u_bytes_s: f64,
@@ -70,7 +71,7 @@ fn beside(device: &Device, policy: Policy, l: Phase, u: Phase) -> Run {
     }
 }
 
-/// One kind of request of L, and what came of it under both policies.
+/// Results of one kind of request of L under both policies.
 struct Row {
     name: String,
     resources: Run,
@@ -164,7 +165,7 @@ fn drawings(gets: &[Row], sets: &[Row]) -> Vec<String> {
     ]
 }
 
-/// A limit is held to a hundredth of the device, which is what the paper's ticks miss it by.
+/// Checks that a limit is exceeded by at most one hundredth of the device, as in the paper's ticks.
 fn share_held(row: &Row, limit: f64) -> Check {
     let over = (row.resources.share - limit) * 100.0;
     let what = format!("L's share over its limit, {}", row.name);
@@ -183,7 +184,7 @@ fn scenario(device: &Device) -> Vec<String> {
 
 pub(super) fn fig6c(settings: &Settings) -> Outcome {
     let device = Device::slower(SLOWER, settings.seed);
-    // Lighter than in the other parts: it cannot take all that L leaves.
+    // U is lighter than in the other parts and cannot use everything that L leaves.
     let period = Duration::from_secs_f64(f64::from(U_THREADS) / device.rate(LIGHT_OPERATIONS_S));
     let u = device.gets(U_THREADS, 4096).every(period);
     let mut checks = Vec::new();
@@ -231,12 +232,12 @@ pub(super) fn fig6c(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings }
 }
 
-/// Figure 7: the limit holds what reaches the medium, so that requests that miss are free.
+/// Runs figure 7: the limit applies to accesses that reach the medium; requests that miss are free.
 pub(super) fn fig7(settings: &Settings) -> Outcome {
     let device = Device::slower(SLOWER, settings.seed);
     let limit = limit_share(&device);
     let most = limit * device.most(Access::Read, 1024);
-    // What the processor can answer of requests that miss.
+    // The processor bounds the rate of requests that miss.
     let think = device.time(Duration::from_nanos(1_000));
     let misses_s = device.printed(f64::from(L_THREADS) / think.as_secs_f64());
     let mut checks = Vec::new();

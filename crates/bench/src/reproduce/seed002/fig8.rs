@@ -1,4 +1,4 @@
-//! Figure 8: a latency target beside one that reads and one that writes.
+//! Figure 8: a latency target beside one tenant that reads and one that writes.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ use entresol_sharing::{PolicySettings, Target, TenantId, Throttle};
 use super::tenants::{Cast, Device, bytes_s, line, mean, over_time, play, spread, tenant, values};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// Who has the target, who reads much, and who writes much.
+/// Tenant with the target, tenant that reads much, and tenant that writes much.
 const LC: TenantId = TenantId(1);
 pub(super) const BE1: TenantId = TenantId(2);
 pub(super) const BE2: TenantId = TenantId(3);
 const SLOWER: u32 = 50;
 const TARGET: Duration = Duration::from_nanos(1_500);
 const BE1_BYTES_S: f64 = 2.4e9;
-/// When BE2 begins to burst, and how long is looked at.
+/// Second at which BE2 begins to burst, and length of the run.
 const BURST: f64 = 12.0;
 const END: f64 = 30.0;
-/// The paper is settled by 28 s on its clock; tails that are measured quickly take less.
+/// Seconds after the burst until LC is safe. The paper is settled by 28 s on its clock; tails that
+/// are measured faster need less.
 const PAPER_SETTLES: f64 = 16.0;
 const OURS_SETTLES: f64 = 5.0;
-/// A window in which the target is judged from outside.
+/// Moments in a window over which the target is judged from outside.
 const WINDOW: usize = 5;
 
-/// Loops that together ask for so many requests of this size a second.
+/// Paces the loops of a phase to `bytes_s` bytes per second together.
 fn paced(device: &Device, phase: Phase, bytes_s: f64) -> Phase {
     let per_loop = device.rate(bytes_s) / phase.bytes as f64 / f64::from(phase.threads);
     phase.every(Duration::from_secs_f64(1.0 / per_loop))
@@ -68,7 +69,7 @@ pub(super) fn scene(device: &Device, settings: Option<QosSettings>, burst: f64, 
     device.scene(policy, cast, end)
 }
 
-/// LC's tail in microseconds of the whole device, in windows of half a second.
+/// Returns LC's tail latency in microseconds of the unslowed device, in windows of half a second.
 pub(super) fn tails(device: &Device, story: &Story) -> Vec<(f64, f64)> {
     let us = |moment: &TenantMoment| {
         device.printed(1.0).recip() * moment.latency_ns_p99.unwrap_or(f64::NAN) / 1e3
@@ -82,7 +83,8 @@ pub(super) fn tails(device: &Device, story: &Story) -> Vec<(f64, f64)> {
     all.chunks(WINDOW).map(worst).collect()
 }
 
-/// From when on LC keeps its target, as seconds after the burst; none if it does not in the end.
+/// Returns the seconds after the burst from which LC keeps its target, or `None` if it misses it at
+/// the end.
 fn safe_after(tails: &[(f64, f64)], burst: f64) -> Option<f64> {
     let target = TARGET.as_nanos() as f64 / 1e3;
     let last_miss = tails.iter().rev().find(|(_, us)| *us > target * 1.02);
@@ -91,7 +93,7 @@ fn safe_after(tails: &[(f64, f64)], burst: f64) -> Option<f64> {
     (safe < end).then_some((safe - burst).max(0.0))
 }
 
-/// When LC first keeps its target in two windows in a row, as seconds after the burst.
+/// Returns the seconds after the burst until LC first keeps its target in two successive windows.
 pub(super) fn kept_after(tails: &[(f64, f64)], burst: f64) -> Option<f64> {
     let target = TARGET.as_nanos() as f64 / 1e3;
     let mut pairs = tails.windows(2).filter(|pair| pair[0].0 > burst + 0.5);
@@ -172,11 +174,11 @@ pub(super) fn fig8(settings: &Settings) -> Outcome {
     }
 }
 
-/// LC keeps its target from some time after the burst on.
+/// Checks that LC keeps its target from at most `within` seconds after the burst.
 fn safe_within(device: &Device, name: &str, story: &Story, within: f64) -> Check {
     let safe = safe_after(&tails(device, story), BURST);
     let what = format!("{name}: LC keeps its target from so long after the burst on");
-    // Never is later than anything.
+    // A target that is never met counts as infinitely late.
     Check::at_most(what, "s", within, safe.unwrap_or(f64::INFINITY))
 }
 

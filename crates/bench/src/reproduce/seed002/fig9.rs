@@ -7,18 +7,18 @@ use entresol_sharing::{PolicySettings, TenantId};
 use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, tenant, values};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// The light one and the other.
+/// Light tenant and intensive tenant.
 const L: TenantId = TenantId(1);
 const B: TenantId = TenantId(2);
 const SLOWER: u32 = 15;
 const LIGHT_THREADS: u32 = 1;
 const BYTES: u64 = 4096;
-/// How long the policy has to settle, and how long is looked at then.
+/// Seconds that the policy has to settle, and length of the run.
 const SETTLED: f64 = 2.0;
 const END: f64 = 3.0;
 const FAIR: f64 = 1.05;
 
-/// Requests a second of each tenant alone.
+/// Returns the requests per second of each tenant alone.
 fn alone(device: &Device, phases: [Phase; 2]) -> [f64; 2] {
     [(L, phases[0]), (B, phases[1])].map(|(id, phase)| {
         let cast = Cast::default().with(tenant(id, "alone"), vec![phase]);
@@ -32,7 +32,7 @@ fn both(device: &Device, policy: PolicySettings, phases: [Phase; 2], seconds: f6
     play(&device.scene(policy, cast, seconds))
 }
 
-/// How many times slower than alone each is.
+/// Returns the slow-down of each tenant relative to its performance alone.
 fn slowdowns(story: &Story, alone: [f64; 2], from: f64, to: f64) -> [f64; 2] {
     [(L, alone[0]), (B, alone[1])]
         .map(|(id, alone)| alone / mean(story, id, from..to, operations_s))

@@ -21,7 +21,7 @@ use super::Entry;
 
 const SOURCE: &str = "NyxCache: Flexible and Efficient Multi-tenant Persistent Memory Caching";
 
-/// What is measured in real time.
+/// Entries measured in real time.
 pub(super) const MEASURED: &[Entry] = &[Entry {
     name: "002-fig5",
     part: "a",

@@ -1,4 +1,4 @@
-//! Table 2: kinds of loads and stores, one thread, random.
+//! Table 2: kinds of loads and stores, by one thread at random.
 
 use entresol_media::model::memory::{AEP2, MemoryOp, Parameters};
 
@@ -7,8 +7,8 @@ use crate::reproduce::{Check, Outcome, Settings};
 
 const ACCESSES: u64 = 40_000;
 
-/// A row of the table: its name, what it does, and the paper's GB/s and microseconds for 256 B and
-/// 4 KB.
+/// Row of the table: its name, the operation, and the paper's GB/s and microseconds for 256 B and 4
+/// KB.
 struct Kind {
     name: &'static str,
     op: MemoryOp,
@@ -88,7 +88,7 @@ pub(super) fn table2(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings: Vec::new() }
 }
 
-/// The ratios that the table's columns give, and who is best.
+/// Returns the checks of the ratios that the table's columns give, and of the best kinds.
 fn comparisons(size: &str, gb_s: &[f64; KINDS.len()]) -> Vec<Check> {
     let [load, unaided, nt_load, store, flushed, nt_store] = *gb_s;
     let (small, about) = (size == "256 B", 25);

@@ -1,5 +1,5 @@
-//! What the figures of sharing have in common: the device, slowed so that seconds of it can be
-//! simulated, what its accesses cost, scenes of tenants on it, and what is read off their stories.
+//! Common parts of the figures about sharing: the slowed device, its costs, scenes of tenants on
+//! it, and figures taken from their stories. Only a slowed device can be simulated for seconds.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -15,18 +15,18 @@ use entresol_sharing::{PolicySettings, Settings, TenantId, TenantSettings};
 use super::core::{Accesses, Scene as Alone, run};
 use crate::report::svg::{Axis, Line, Scale, lines};
 
-/// Accesses a second are measured with so many threads, as in figure 3, ...
+/// Threads with which the rate of accesses is measured, as in figure 3.
 const THREADS: u32 = 128;
-/// ... over so many accesses, from this seed: a machine is profiled once.
+/// Accesses of a measurement. Its seed is constant, since a machine is profiled once.
 const ACCESSES: u64 = 6_000;
 const SEED: u64 = 1;
 const LARGE_ACCESSES: u64 = 200;
 
-/// What a client and the processor add to each request, before the device is slowed.
+/// Time that a client and the processor add to each request, before the device is slowed.
 pub(super) const THINK: Duration = Duration::from_nanos(100);
 
-/// Two modules, so many times slower than they are: a second of them is so many times less to
-/// simulate. Every time is stretched alike, and so are the costs; the controller's are not.
+/// Two modules, slowed by a factor; a second of them takes that much less to simulate. All times of
+/// the device and its costs are stretched alike, those of the controller are not.
 pub(super) struct Device {
     slower: u32,
     seed: u64,
@@ -45,32 +45,32 @@ impl Device {
         }
     }
 
-    /// A time of the paper, on this device.
+    /// Converts a time of the paper to this device.
     pub(super) fn time(&self, time: Duration) -> Duration {
         time * self.slower
     }
 
-    /// A rate of the paper, on this device.
+    /// Converts a rate of the paper to this device.
     pub(super) fn rate(&self, per_second: f64) -> f64 {
         per_second / f64::from(self.slower)
     }
 
-    /// A rate of this device, as the paper would print it.
+    /// Converts a rate of this device to one that the paper would print.
     pub(super) fn printed(&self, per_second: f64) -> f64 {
         per_second * f64::from(self.slower)
     }
 
-    /// The share of the device that so many accesses a second take, by the paper's numbers.
+    /// Returns the share of the device that a rate takes, given in the paper's numbers.
     pub(super) fn share(&self, access: Access, bytes: u64, per_second: f64) -> f64 {
         self.rate(per_second) * self.costs.cost_ns(access, bytes as usize) / 1e9
     }
 
-    /// What an access costs of this device.
+    /// Returns the cost of an access to this device.
     pub(super) fn cost_ns(&self, access: Access, bytes: u64) -> f64 {
         self.costs.cost_ns(access, bytes as usize)
     }
 
-    /// The most accesses in a second, as the paper would print it.
+    /// Returns the largest rate of accesses, as the paper would print it.
     pub(super) fn most(&self, access: Access, bytes: u64) -> f64 {
         self.printed(1e9 / self.costs.cost_ns(access, bytes as usize))
     }
@@ -92,13 +92,13 @@ impl Device {
             time: Duration::from_secs_f64(seconds),
             moment: Duration::from_millis(100),
             background_is_charged: true,
-            // The paper's costs are those of a size, wherever an access lies.
+            // The paper's costs depend on the size only, not on the alignment of an access.
             units_are_charged: false,
             seed: self.seed,
         }
     }
 
-    /// How the scale is told.
+    /// Describes the scale for the scenarios.
     pub(super) fn told(&self) -> String {
         format!(
             "The device is slowed {} times, so that {} s of it are as much work as one; the \
@@ -108,7 +108,7 @@ impl Device {
     }
 }
 
-/// Tenants and what they do.
+/// Tenants and their actions.
 #[derive(Clone, Default)]
 pub(super) struct Cast {
     pub(super) tenants: Vec<TenantSettings>,
@@ -127,7 +127,7 @@ pub(super) fn tenant(id: TenantId, name: &str) -> TenantSettings {
     TenantSettings::new(id, name)
 }
 
-/// What happens. The settings are ours, so that they are wrong is a mistake here.
+/// Plays a scene. Its settings come from this program; an error in them is a bug.
 pub(super) fn play(scene: &Scene) -> Story {
     match scene.play() {
         Ok(story) => story,
@@ -135,7 +135,7 @@ pub(super) fn play(scene: &Scene) -> Story {
     }
 }
 
-/// A tenant's mean of something in a stretch of seconds; no number if there was no moment.
+/// Returns a tenant's mean of a figure over a range of seconds, or NaN if it has no moment.
 pub(super) fn mean(
     story: &Story,
     tenant: TenantId,
@@ -146,7 +146,7 @@ pub(super) fn mean(
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Something of a tenant moment by moment: seconds and values.
+/// Returns a figure of a tenant for each moment: seconds and values.
 pub(super) fn values<'a>(
     story: &'a Story,
     tenant: TenantId,
@@ -171,14 +171,14 @@ pub(super) fn share(moment: &TenantMoment) -> f64 {
     moment.share
 }
 
-/// Mean and standard deviation.
+/// Returns the mean and the standard deviation.
 pub(super) fn spread(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
     (mean, (squares / values.len() as f64).sqrt())
 }
 
-/// A drawing over time.
+/// Draws lines over time.
 pub(super) fn over_time(title: &str, what: &str, rows: Vec<Line>) -> String {
     drawing(title, "seconds", what, rows)
 }
@@ -193,7 +193,7 @@ pub(super) fn line(label: &str, points: impl IntoIterator<Item = (f64, f64)>) ->
     Line { label: label.to_owned(), points: points.into_iter().collect() }
 }
 
-/// The device with every time stretched.
+/// Returns the device's parameters with every time stretched.
 fn stretched(parameters: Parameters, by: u64) -> Parameters {
     let slow = |time: Picos| Picos(time.0 * by);
     let Parameters { processor, module, interleave, prefetch, further } = parameters;
@@ -227,7 +227,7 @@ fn stretched(parameters: Parameters, by: u64) -> Parameters {
     }
 }
 
-/// One over MaxIOPS of every size, measured as figure 3 is.
+/// Returns 1 / MaxIOPS of every size, measured as in figure 3.
 fn measured() -> &'static MeasuredCosts {
     static COSTS: OnceLock<MeasuredCosts> = OnceLock::new();
     COSTS.get_or_init(|| {

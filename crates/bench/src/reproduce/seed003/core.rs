@@ -1,4 +1,4 @@
-//! The paper's runs: trees, warmed and with holes, then counted.
+//! Runs of the paper: trees are loaded, given holes and then measured.
 
 use std::sync::Arc;
 
@@ -12,23 +12,24 @@ use crate::index::{AnyIndex, IndexName, Worker, Workload};
 use crate::popularity::Popularity;
 use crate::reproduce::Check;
 
-/// A tree of the paper.
+/// Tree of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tree {
     FastFair,
-    /// With this part of its keys, in per cent, loaded more and removed again before.
+    /// ODS tree. This many per cent of its keys are loaded in addition and deleted again before the
+    /// run.
     Ods(u64),
-    /// The same without a threshold: a node without holes at its end is split, however empty it is.
+    /// ODS tree without a threshold: a node without holes at its end is split, however empty it is.
     Splitting(u64),
     Wb,
 }
 
-/// Which form of it.
+/// Form of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As it was published; some crashes damage it.
+    /// Algorithm as published; some crashes damage it.
     Published,
-    /// Ours.
+    /// Algorithm as this library ships it.
     CrashSafe,
 }
 
@@ -42,7 +43,7 @@ impl Form {
 }
 
 impl Form {
-    /// The check, saying whose form of a tree it is of.
+    /// Marks a check with the form of the tree that it is about.
     pub(super) fn named(self, check: Check) -> Check {
         match self {
             Form::Published => check.published(),
@@ -52,7 +53,7 @@ impl Form {
 }
 
 impl Tree {
-    /// Those that there are in both forms.
+    /// Trees that exist in both forms.
     pub(super) const BOTH: [Tree; 4] = [Tree::FastFair, Tree::Ods(0), Tree::Ods(10), Tree::Ods(20)];
 
     pub(super) const fn name(self) -> &'static str {
@@ -92,7 +93,7 @@ impl Tree {
 
 type Opened = Result<AnyIndex, String>;
 
-/// A tree, and who works on it.
+/// Tree with the worker that uses it.
 pub(super) struct Run {
     index: AnyIndex,
     memory: Arc<Emulated>,
@@ -101,10 +102,10 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// A tree of `keys` keys, and `extra` older ones that were removed again.
+    /// Creates a tree of `keys` keys after `extra` older keys were inserted and deleted again.
     ///
     /// # Errors
-    /// What the index says.
+    /// Returns the error of the index.
     pub(super) fn warmed(
         (tree, form): (Tree, Form),
         (keys, extra): (u64, u64),
@@ -126,13 +127,13 @@ impl Run {
         Ok(run)
     }
 
-    /// So many operations of one kind: new keys are uniform, the oldest are removed, any are looked
-    /// for.
+    /// Runs `count` operations of one kind. Inserts draw new keys uniformly, deletes remove the
+    /// oldest key, and reads look for any key.
     pub(super) fn counted(&mut self, kind: Workload, count: u64) -> Result<Counts, String> {
         self.in_order((0..count).map(|_| kind))
     }
 
-    /// So many inserts, deletes and finds, in random order.
+    /// Runs the given numbers of inserts, deletes and finds in random order.
     pub(super) fn mixed(&mut self, parts: [u64; 3]) -> Result<Counts, String> {
         let kinds = [Workload::Insert, Workload::Delete, Workload::Read];
         let kinds = parts.into_iter().zip(kinds);
@@ -159,7 +160,7 @@ impl Run {
         })
     }
 
-    /// What the tree consists of.
+    /// Returns the statistics of the tree.
     pub(super) fn statistics(&self) -> Result<Statistics, String> {
         self.index.statistics().map_err(|error| error.to_string())
     }

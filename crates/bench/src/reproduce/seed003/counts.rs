@@ -1,21 +1,21 @@
-//! Table 2: how many lines inserts and deletes flush.
+//! Table 2: lines flushed by inserts and deletes.
 
 use super::core::{Form, Run, Tree};
 use super::emulated::{Counted, Counts, mean};
 use crate::index::Workload;
 use crate::reproduce::{Check, Outcome, Settings};
 
-/// Runs with seeds of their own, of which the mean counts.
+/// Number of runs, each with a seed of its own, of which the mean is compared.
 pub(super) const SEEDS: u64 = 10;
-/// The same of trees as published, which are slow, and of the longer runs.
+/// Number of runs of published trees, which are slow, and of the longer runs.
 pub(super) const SEEDS_FEW: u64 = 2;
 
 const KEYS: u64 = 50_000;
-/// A node that is given back costs at most so many lines: its parent's, its neighbour's, its own
-/// mark, and what the parent's going costs now and then.
+/// Largest number of lines for each node that is freed: its parent's, its neighbour's, its own
+/// mark, and occasionally those of freeing the parent.
 const LINES_OF_A_NODE: f64 = 4.0;
 
-/// One tree in table 2's runs.
+/// Means of one tree over the runs of table 2.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Single {
     pub(super) tree: Tree,
@@ -23,11 +23,11 @@ pub(super) struct Single {
     pub(super) finds: Counts,
     pub(super) deletes: Counts,
     nodes: f64,
-    /// Nodes that deletes gave back.
+    /// Nodes that deletes freed.
     given_back: f64,
 }
 
-/// Table 2's runs of one tree, the means.
+/// Runs table 2 for one tree and returns the means.
 pub(super) fn single(
     (tree, form): (Tree, Form),
     counted: Counted,
@@ -54,7 +54,7 @@ pub(super) fn single(
     Ok(Single { tree, inserts, finds, deletes, nodes, given_back })
 }
 
-/// The trees that there are in both forms, in one of them.
+/// Calls `of` for each tree that exists in both forms, in the form given.
 pub(super) fn all<T>(
     form: Form,
     of: impl Fn((Tree, Form)) -> Result<T, String>,
@@ -62,12 +62,12 @@ pub(super) fn all<T>(
     Tree::BOTH.into_iter().map(|tree| of((tree, form))).collect()
 }
 
-/// How much less the second is, in per cent.
+/// Returns the reduction from `than` to `of` in per cent.
 pub(super) fn fewer(of: f64, than: f64) -> f64 {
     (1.0 - of / than) * 100.0
 }
 
-/// Why the rows of the wB+-tree cannot fail.
+/// Reason why the rows of the wB+-tree are only reported.
 pub(super) const WB: &str = "no known code of the tree flushes so often as the paper's";
 pub(super) fn table2(settings: &Settings) -> Outcome {
     let runs = || {
@@ -145,7 +145,7 @@ fn inserts(form: Form, singles: &[Single]) -> Vec<Check> {
     checks
 }
 
-/// A point less to a point more, to a tenth.
+/// Returns the range of one percentage point to either side, rounded to a tenth.
 fn a_point_around(percent: f64) -> std::ops::RangeInclusive<f64> {
     let tenths = |value: f64| (value * 10.0).round() / 10.0;
     tenths(percent - 1.0)..=tenths(percent + 1.0)

@@ -1,8 +1,9 @@
-//! The paper's emulated memory: what is flushed, and what two caches before it lack.
+//! Emulated memory of the paper, with counts of flushes and of misses in two caches.
 //!
 //! The paper emulates persistent memory on DRAM (Quartz): reads that miss the last-level cache are
-//! slower, and each flush is. Its trees, a few megabytes, fit into that cache of 12 MB, so a line
-//! is missing from it only because `clflush` has thrown it out; but not into the 256 KB before it.
+//! slower, and so are flushes. Its trees of a few megabytes fit into that cache of 12 MB, and a
+//! line is missing from it only after `clflush` evicted it. They do not fit into the 256 KB of the
+//! cache before it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,16 +11,16 @@ use entresol_media::crash::Place;
 use entresol_media::observe::{FenceKind, LINE_BYTES, StoreKind};
 use entresol_media::{FlushKind, Observer};
 
-/// What was done to the memory.
+/// Counts of memory operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counts {
     pub(super) operations: f64,
     pub(super) lines_flushed: f64,
-    /// Words and lines loaded and words stored, from or into the cache.
+    /// Loads of words or lines and stores of words, through the cache.
     pub(super) accesses: f64,
-    /// Lines that had to be fetched from the last-level cache, or from memory.
+    /// Lines fetched from the last-level cache or from memory.
     pub(super) fetched: f64,
-    /// Of these, from memory.
+    /// Lines fetched from memory.
     pub(super) misses: f64,
 }
 
@@ -43,26 +44,26 @@ impl Counts {
     }
 }
 
-/// The mean of several runs.
+/// Returns the mean of several runs.
 pub(super) fn mean(runs: &[Counts]) -> Counts {
     let mut sum = Counts::default();
     runs.iter().for_each(|run| sum.add(*run));
     sum.divided(runs.len().max(1) as f64)
 }
 
-/// Lines of the second-level cache, 256 KB, which is taken for one with a place for each line.
+/// Lines of the second-level cache of 256 KB, which is modelled as direct-mapped.
 const NEAR_LINES: u64 = 4096;
 
-/// What of a run is counted.
+/// Counts that a run collects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// Lines flushed, no more: that is quicker.
+    /// Lines flushed only, which is faster.
     Flushes,
-    /// All of [`Counts`].
+    /// Every field of [`Counts`].
     Everything,
 }
 
-/// The memory under a tree, and the caches before it if everything is counted.
+/// Memory under a tree, with the caches in front of it if everything is counted.
 pub(super) struct Emulated {
     caches: Option<Caches>,
     fetched: AtomicU64,
@@ -71,11 +72,11 @@ pub(super) struct Emulated {
     misses: AtomicU64,
 }
 
-/// Two caches: a last-level one that holds everything but what was flushed, and a small one.
+/// Two caches: a last-level cache that holds all lines except the flushed ones, and a small one.
 struct Caches {
-    /// A bit for each line that is in the large cache.
+    /// One bit for each line in the large cache.
     cached: Vec<AtomicU64>,
-    /// The lines in the small cache, by their last bits.
+    /// Lines in the small cache, indexed by their low bits.
     near: Vec<AtomicU64>,
 }
 
@@ -92,7 +93,7 @@ impl Caches {
         &self.near[(line % NEAR_LINES) as usize]
     }
 
-    /// The word with the line's bit, and the bit.
+    /// Returns the word that holds the bit of a line, and the bit.
     fn cached(&self, line: u64) -> (&AtomicU64, u64) {
         (&self.cached[line as usize / 64], 1 << (line % 64))
     }
@@ -118,7 +119,7 @@ impl Emulated {
         }
     }
 
-    /// One thread counts, so that plain additions do.
+    /// Adds to a counter. Only one thread counts; a plain load and store are enough.
     fn count(counter: &AtomicU64, more: u64) {
         counter.store(counter.load(Relaxed) + more, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Table 3: how many lines mixed loads flush.
+//! Table 3: lines flushed by mixed loads.
 
 use super::core::{Form, Run, Tree};
 use super::counts::{SEEDS, WB, all, fewer};
@@ -10,7 +10,7 @@ use crate::reproduce::{Check, Outcome, Settings};
 pub(super) enum Mix {
     /// Inserts, deletes and finds 3:1:1.
     W1,
-    /// 1:1:3.
+    /// Inserts, deletes and finds 1:1:3.
     W2,
 }
 
@@ -24,7 +24,7 @@ impl Mix {
         }
     }
 
-    /// Of a hundred thousand operations, how many insert, delete and find.
+    /// Returns the inserts, deletes and finds among a hundred thousand operations.
     const fn parts(self) -> [u64; 3] {
         match self {
             Mix::W1 => [60_000, 20_000, 20_000],
@@ -32,7 +32,7 @@ impl Mix {
         }
     }
 
-    /// The runs of one tree, the mean.
+    /// Runs one tree with several seeds and returns the mean.
     pub(super) fn runs(
         self,
         (tree, form): (Tree, Form),
@@ -79,7 +79,7 @@ impl Mix {
         Ok(checks)
     }
 
-    /// The paper's, of FAST&FAIR, ODS, ODS0.1 and ODS0.2.
+    /// Returns the paper's counts for FAST&FAIR, ODS, ODS0.1 and ODS0.2.
     const fn lines(self) -> [f64; 4] {
         match self {
             Mix::W1 => [229_992.0, 202_798.0, 187_966.0, 177_054.0],
@@ -94,7 +94,7 @@ impl Mix {
         }
     }
 
-    /// The paper's, in per cent, of the sparsest tree.
+    /// Returns the paper's saving over the wB+-tree by the sparsest tree, in per cent.
     const fn fewer_than_wb_at_most(self) -> f64 {
         match self {
             Mix::W1 => 85.5,
@@ -102,7 +102,7 @@ impl Mix {
         }
     }
 
-    /// The paper's, in per cent, of the sparsest tree.
+    /// Returns the paper's saving over FAST&FAIR by the sparsest tree, in per cent.
     const fn fewer_at_most(self) -> f64 {
         match self {
             Mix::W1 => 23.0,
@@ -127,7 +127,7 @@ pub(super) fn table3(settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings: Vec::new() }
 }
 
-/// What every figure of these runs says about them.
+/// Description of these runs for the scenarios of all figures.
 pub(super) const SCENARIO: &str = "0.5 M uniform keys, then 100 000 operations in random order: \
     inserts, deletes of the oldest and finds, W1 3:1:1, W2 1:1:3. ODS0.1 and ODS0.2: 20 000 and \
     40 000 older keys loaded and removed before. The paper prints 0.5 M operations; its counts are \

@@ -53,7 +53,7 @@ mod tests {
     use super::core::{Form, Run, Tree};
     use super::emulated::{Counted, Counts};
 
-    /// A small tree under a mix of 3:1:1.
+    /// Runs a mix of 3:1:1 on a small tree.
     fn small(tree: Tree, form: Form, counted: Counted) -> Counts {
         let run = Run::warmed((tree, form), (8_000, 0), counted, 3);
         run.and_then(|mut run| run.mixed([3_000, 1_000, 1_000])).expect("right answers")

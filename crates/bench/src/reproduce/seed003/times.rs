@@ -1,4 +1,4 @@
-//! Figures 4 and 5: the time of the tables' operations, on a model of the paper's emulation.
+//! Figures 4 and 5: times of the tables' operations on a model of the paper's emulation.
 
 use super::core::{Form, Tree};
 use super::counts::{SEEDS_FEW, Single, WB, all, fewer, single};
@@ -7,13 +7,13 @@ use super::mixed::{self, Mix};
 use crate::report::svg::{Bar, bars};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// One of the paper's three settings, which it does not name: chosen.
+/// One of the paper's three latency settings, whose values it does not state: chosen.
 #[derive(Debug, Clone, Copy)]
 struct Latency {
     name: &'static str,
-    /// A read that misses the cache.
+    /// Time of a read that misses the cache.
     read_ns: f64,
-    /// What a flush takes longer.
+    /// Additional time of a flush.
     flush_extra_ns: f64,
 }
 
@@ -23,13 +23,13 @@ const LATENCIES: [Latency; 3] = [
     Latency { name: "high", read_ns: 300.0, flush_extra_ns: 400.0 },
 ];
 
-/// A `clflush` and the fences around it.
+/// Time of a `clflush` and the fences around it.
 const FLUSH_NS: f64 = 150.0;
-/// A load or a store that the nearest cache holds, with the instructions around it.
+/// Time of a load or store that hits the nearest cache, with the instructions around it.
 const ACCESS_NS: f64 = 1.0;
-/// A line from the last-level cache, at 1.9 GHz.
+/// Time to fetch a line from the last-level cache at 1.9 GHz.
 const FETCH_NS: f64 = 20.0;
-/// What an operation takes beside: the call, the key drawn.
+/// Further time of an operation, for the call and for drawing the key.
 const OPERATION_NS: f64 = 40.0;
 
 impl Latency {
@@ -40,7 +40,7 @@ impl Latency {
         processor + fetched * FETCH_NS + misses * self.read_ns + flushes
     }
 
-    /// The time of one to the time of the other.
+    /// Returns the time of `of` divided by the time of `to`.
     fn ratio(&self, of: &Counts, to: &Counts) -> f64 {
         self.ns(of) / self.ns(to)
     }
@@ -98,7 +98,8 @@ pub(super) fn fig4(settings: &Settings) -> Outcome {
     }
 }
 
-/// Of inserts into sparse trees: against FAST&FAIR, and of those that are shipped against wB+-tree.
+/// Checks inserts into sparse trees against FAST&FAIR and the wB+-tree. The published form is not
+/// judged against the latter.
 fn of_inserts(form: Form, singles: &[Single], wb: &Single) -> Vec<Check> {
     let [fast_fair, _, ods1, ods2] = singles else { return Vec::new() };
     let (mut checks, of) = (Vec::new(), form.name());
@@ -128,7 +129,7 @@ fn of_inserts(form: Form, singles: &[Single], wb: &Single) -> Vec<Check> {
     checks.into_iter().map(|check| form.named(check)).collect()
 }
 
-/// Of the trees that are shipped, and as published.
+/// Checks deletes against FAST&FAIR in one form.
 fn of_deletes(form: Form, singles: &[Single]) -> Vec<Check> {
     let [fast_fair, ods @ ..] = singles else { return Vec::new() };
     let mut checks = Vec::new();
@@ -144,7 +145,8 @@ fn of_deletes(form: Form, singles: &[Single]) -> Vec<Check> {
     checks
 }
 
-/// Finds are slower where lines are sparse and reads slow, and as fast where reads are fast.
+/// Checks that finds in sparse trees are slower if reads are slow, and equally fast if reads are
+/// fast.
 fn of_finds(ours: &[Single], wb: &Single) -> Vec<Check> {
     let [fast_fair, _, sparse @ ..] = ours else { return Vec::new() };
     let [low, _, high] = &LATENCIES;
@@ -165,7 +167,7 @@ fn of_finds(ours: &[Single], wb: &Single) -> Vec<Check> {
     checks
 }
 
-/// Of the trees as published.
+/// Reports the finds of the trees as published.
 fn finds_published(published: &[Single]) -> Vec<Check> {
     let [fast_fair, .., sparse] = published else { return Vec::new() };
     let [low, _, high] = &LATENCIES;
@@ -241,7 +243,7 @@ fn fig5(mix: Mix, settings: &Settings) -> Outcome {
     Outcome { scenario, checks, drawings: vec![drawing(&title, &runs)] }
 }
 
-/// The time of an operation of each tree at each latency.
+/// Draws the time of an operation for each tree and latency.
 fn drawing(title: &str, runs: &[(&str, Counts)]) -> String {
     let of = |(series, latency): (usize, &Latency)| {
         let bar = |(name, counts): &(&str, Counts)| Bar {
@@ -256,7 +258,7 @@ fn drawing(title: &str, runs: &[(&str, Counts)]) -> String {
 }
 
 impl Mix {
-    /// The paper's, in per cent, widened by half.
+    /// Returns the paper's range of savings in per cent, widened at both ends.
     const fn saved(self) -> std::ops::RangeInclusive<f64> {
         match self {
             Mix::W1 => 8.0..=20.0,
@@ -264,7 +266,7 @@ impl Mix {
         }
     }
 
-    /// The paper's, in per cent.
+    /// Returns the paper's range of savings in per cent.
     const fn saved_in_text(self) -> &'static str {
         match self {
             Mix::W1 => "11.7 to 14.6",
@@ -272,7 +274,7 @@ impl Mix {
         }
     }
 
-    /// The middle of the paper's range.
+    /// Returns the middle of the paper's range of savings over the wB+-tree, in per cent.
     const fn saved_of_wb(self) -> f64 {
         match self {
             Mix::W1 => 78.9,

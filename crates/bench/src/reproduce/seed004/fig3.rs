@@ -1,4 +1,4 @@
-//! Figure 3: the system's and the drive's time for a 4 KiB read over IOPS, without the media, for
+//! Figure 3: time of the system and the drive for a 4 KiB read over IOPS, without the media, for
 //! three ways to attach drives.
 
 use entresol_base::Picos;
@@ -9,35 +9,35 @@ use entresol_media::model::{BlockParameters, ModelName};
 use super::drawn_lines;
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// Two processors of 14 cores at 2.3 GHz (004, footnote 2: E5-2695).
+/// Processors of the host: two with 14 cores at 2.3 GHz (004, footnote 2: E5-2695).
 const PROCESSORS: usize = 28;
 const REQUESTS: u64 = 400_000;
 const LOADS_PERCENT: [u32; 7] = [2, 20, 40, 60, 80, 90, 97];
-/// More than any of them can do.
+/// Load that exceeds the capacity of every attachment.
 const TOO_MUCH: f64 = 1_500_000.0;
 
-/// PCIe 3.0 x4: 3.94 GB/s on the wire.
+/// Bandwidth of PCIe 3.0 x4: 3.94 GB/s on the wire.
 const LINK_BYTES_S: u64 = 3_938_000_000;
-/// A 4 KiB read moves 32 packets of 128 bytes with 26 of header each, its completion entry (16) and
-/// its interrupt (4).
+/// Bytes on the link for a 4 KiB read: 32 packets of 128 bytes with a header of 26 each, the
+/// completion entry (16) and the interrupt (4).
 const LINK_BYTES: u64 = 32 * (128 + 26) + 16 + 26 + 4 + 26;
 
-/// A way to attach drives. Every stage is a queue with one server, but the ports.
+/// Way to attach drives. Every stage except the ports is a queue with one server.
 #[derive(Debug, Clone, Copy)]
 struct Attachment {
     name: &'static str,
-    /// A processor's time before and after.
+    /// Processor time before and after the request.
     stack: Picos,
-    /// What an adapter adds to every request, without being busy.
+    /// Latency that an adapter adds to every request without being busy.
     adapter: Picos,
-    /// What it is busy with for a request.
+    /// Time for which the adapter is busy with a request.
     adapter_command: Picos,
-    /// Register reads, which only one processor does at a time.
+    /// Time of register reads, which only one processor performs at a time.
     registers: Picos,
     ports: usize,
-    /// A port's time for 4 KiB.
+    /// Time of a port for 4 KiB.
     port: Picos,
-    /// The drive's own time without its media.
+    /// Time of the drive without its media.
     drive: Picos,
 }
 
@@ -65,7 +65,7 @@ fn sas() -> Attachment {
         // Broadcom 9207-8i: 700,000 IOPS by its brief.
         adapter_command: Picos::from_nanos(1_430),
         ports: 8,
-        // 540 MB/s: the SATA drives behind it.
+        // 540 MB/s, the rate of the SATA drives behind it.
         port: Picos::from_nanos(7_585),
         drive: path(ModelName::NandS3700),
         ..nvme()
@@ -75,22 +75,22 @@ fn sas() -> Attachment {
 fn ahci() -> Attachment {
     Attachment {
         name: "AHCI HBA",
-        // NVM Express on AHCI: four reads of registers a command, 2,000 cycles each; at 2.3 GHz.
+        // NVM Express on AHCI: four register reads per command, 2,000 cycles each, at 2.3 GHz.
         registers: Picos::from_nanos(3_480),
-        // An integrated one has no firmware to be busy with; six ports.
+        // An integrated adapter has no firmware to be busy with; it has six ports.
         adapter_command: Picos::ZERO,
         ports: 6,
         ..sas()
     }
 }
 
-/// The controller's and firmware's part of a drive's model.
+/// Returns the time of the controller and firmware in a drive's model.
 fn path(name: ModelName) -> Picos {
     let drive = BlockParameters::of(name);
     drive.map_or(Picos::ZERO, |p| p.command.after(p.front).after(p.read_back))
 }
 
-/// One server: who comes waits until it is free.
+/// Queue with one server; a request waits until the server is free.
 #[derive(Debug, Clone, Copy, Default)]
 struct Queue(Picos);
 
@@ -101,12 +101,12 @@ impl Queue {
     }
 }
 
-/// When each request comes.
+/// Arrival times of the requests.
 #[derive(Debug, Clone, Copy)]
 enum Arrivals {
-    /// Each processor issues one after the other at an interval, a tenth of it more or less.
+    /// Each processor issues requests at an interval of its own, 10% more or less.
     Paced,
-    /// A Poisson process.
+    /// Poisson process.
     Poisson,
 }
 

@@ -1,4 +1,4 @@
-//! Figure 4: where the time of one 4 KiB read goes.
+//! Figure 4: breakdown of the time of one 4 KiB read.
 
 use entresol_base::Picos;
 use entresol_media::cost::Access;
@@ -10,7 +10,7 @@ use super::sata_2008;
 use crate::report::svg::{Bar, bars};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// The drive's part of one read, in microseconds: from doorbell to completion.
+/// Returns the drive's time for one read in microseconds, from doorbell to completion.
 fn device_us(mut drive: BlockModel) -> f64 {
     let at = Picos::from_secs(1);
     let reads = (0..64u64).map(|number| {
@@ -38,7 +38,7 @@ pub(super) fn fig4(_: &Settings) -> Outcome {
         Check::about("SATA of 2008, the rest", "us", 40.0, host_2008, 15).given(system),
         Check::report("P3700, drive", "us", None, nand, why),
         Check::report("P3700, in all", "us", None, nand + host, why),
-        // "NAND SSD" is all that the text says of the drive.
+        // The text names the drive only as "NAND SSD".
         Check::about("page fault on NAND, without its 5 us of code", "us", 87.0, nand + host, 25)
             .given(both),
         Check::about("page fault on P4800X, without its 5 us", "us", 11.0, optane + host, 15)

@@ -8,11 +8,11 @@ use super::load::{Load, Measured, run};
 use super::{drawn_lines, drive};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// The figure's axis.
+/// Queue depths on the axis of the figure.
 pub(super) const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const REQUESTS: u64 = 400_000;
 
-/// Requests in a second with so many under way.
+/// Measures requests at a queue depth.
 pub(super) fn at_depth(name: ModelName, depth: usize, count: u64, seed: u64) -> Measured {
     let mut drive: BlockModel = drive(name);
     let rng = Rng::named(seed, "004-fig5");

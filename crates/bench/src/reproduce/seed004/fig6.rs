@@ -8,18 +8,19 @@ use crate::reproduce::{Check, Outcome, Settings};
 const HOST: Picos = Picos::from_micros(10);
 const REQUESTS: u64 = 200_000;
 
-/// What was seen in one case.
+/// Measurements of one case.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// Requests in the drive, averaged over time.
     pub(super) in_drive: f64,
     /// Requests in host and drive, averaged over time.
     pub(super) in_system: f64,
-    /// The share of the time in which the drive has nothing to do.
+    /// Share of the time in which the drive is idle.
     pub(super) idle: f64,
 }
 
-/// Counts requests in the drive over time: every `gap`, or on average so with `rng`.
+/// Counts requests in the drive over time. They arrive every `gap`, or with that mean if `rng` is
+/// given.
 pub(super) fn simulate(drive: Picos, gap: Picos, mut rng: Option<Rng>) -> Seen {
     let half = Picos(HOST.0 / 2);
     let mut at = Picos::ZERO;

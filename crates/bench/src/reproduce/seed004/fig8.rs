@@ -10,16 +10,16 @@ use super::load::{Load, run};
 use super::{drawn_lines, drive};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// Loads, as shares of saturation in per cent; the last is «heavy».
+/// Loads in per cent of saturation; the last is «heavy».
 const LOADS_PERCENT: [u32; 8] = [2, 10, 25, 40, 55, 70, 80, 90];
 const REQUESTS: u64 = 2_000_000;
 const REQUESTS_HEAVY: u64 = 6_000_000;
-/// Saturation is what the deepest queue of figure 5 reaches.
+/// Queue depth that defines saturation, the deepest of figure 5.
 const DEPTH_SATURATED: usize = 128;
 
 struct Curve {
     saturation: f64,
-    /// Requests in a second, and how long they took.
+    /// Requests per second and their response times.
     points: Vec<(f64, Histogram)>,
 }
 

@@ -4,12 +4,12 @@ use super::drawn_lines;
 use super::gets::{CORES, Curves, Drives, Point, THREADS, drives, scenario};
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// A value of each number of threads.
+/// Returns a figure of each number of threads.
 fn row(points: &[Point], of: impl Fn(&Point) -> f64) -> Vec<f64> {
     points.iter().map(of).collect()
 }
 
-/// One row over another.
+/// Returns the ratios of one row to another.
 fn ratios(above: &[f64], below: &[f64]) -> Vec<f64> {
     above.iter().zip(below).map(|(above, below)| above / below).collect()
 }

@@ -1,4 +1,4 @@
-//! Gets from eight stores on one drive, over threads, for 004's figures 9 and 10.
+//! Gets from eight stores on one drive, over threads, for figures 9 and 10 of 004.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,46 +17,47 @@ use crate::reproduce::clients::{CPU_GET, CPU_PUT, CPU_SAID, Processors};
 use crate::values::ValueMaker;
 use crate::ycsb::Names;
 
-/// Chosen; the last but two is one for each core.
+/// Thread counts: chosen; one of them is [`CORES`].
 pub(super) const THREADS: [usize; 7] = [1, 4, 8, 16, 24, 32, 48];
 pub(super) const CORES: usize = 24;
 const STORES: usize = 8;
-/// The paper's 200 million keys, 1:400.
+/// Number of keys: the paper's 200 million, 1:400.
 const KEYS: u64 = 500_000;
 const ONE_TO: u64 = 400;
 const KEY_BYTES: usize = 20;
-/// What its 800 bytes are once they are compressed; ours does not compress.
+/// Bytes of the paper's values of 800 bytes after compression; our store does not compress.
 const VALUE_BYTES: usize = 400;
-/// The writer's updates in a second.
+/// Updates per second of the writer.
 const UPDATES_S: u64 = 80_000;
-/// Gets of each thread at each point; of more than so many threads they are parted.
+/// Gets of each thread at each point. More threads than [`THREADS_WHOLE`] share that many threads'
+/// gets.
 const GETS: u64 = 2_500;
 const THREADS_WHOLE: u64 = 16;
-/// So small that gets go to the drive, as in the paper.
+/// Bytes of the page cache: few enough that gets reach the drive, as in the paper.
 const PAGE_CACHE: u64 = 16 << 20;
 
-/// One number of threads.
+/// Results at one number of threads.
 #[derive(Debug, Clone)]
 pub(super) struct Point {
     pub(super) per_second: f64,
     pub(super) times: Histogram,
 }
 
-/// One drive: all threads reading, and the same beside the writer, for each number of threads.
+/// Results of one drive for each number of threads: reading alone, and beside the writer.
 #[derive(Debug)]
 pub(super) struct Curves {
     pub(super) reading: Vec<Point>,
     pub(super) beside: Vec<Point>,
 }
 
-/// Both drives.
+/// Results of both drives.
 #[derive(Debug)]
 pub(super) struct Drives {
     pub(super) optane: Curves,
     pub(super) nand: Curves,
 }
 
-/// The stores and what their clients share.
+/// Stores, and the state that their clients share.
 struct Stores {
     world: World,
     processors: Processors,
@@ -65,7 +66,7 @@ struct Stores {
     values: ValueMaker,
 }
 
-/// An error in words.
+/// Formats an error.
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -75,7 +76,7 @@ fn options() -> KvdbOptions {
         segment_bytes: 512 << 10,
         generation_bytes: 512 << 10,
         generations_waiting_max: 2,
-        // Enough for all keys; values are read from the drive.
+        // The memory holds all keys; values are read from the drive.
         memory_bytes: 10 << 20,
         entry_cache_bytes: 0,
         ..KvdbOptions::default()
@@ -91,7 +92,7 @@ impl Stores {
         self.kvs[number as usize % STORES].put(&key, &value).map(drop).map_err(text)
     }
 
-    /// Reads random keys, and says how long each took.
+    /// Reads random keys and returns the response times.
     fn read(&self, count: u64, mut rng: Rng) -> Result<Histogram, String> {
         let mut times = Histogram::new();
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -112,7 +113,7 @@ impl Stores {
         Ok(times)
     }
 
-    /// Updates random keys, each when it falls due, until it is told to end.
+    /// Updates random keys, each at its due time, until `is_over` is set.
     fn update(&self, is_over: &AtomicBool, mut rng: Rng) -> Result<(), String> {
         let mut values = self.values.clone();
         let mut due = self.world.now();
@@ -127,7 +128,7 @@ impl Stores {
     }
 }
 
-/// Lets so many threads read, beside the writer or alone.
+/// Runs `threads` readers, alone or beside the writer.
 fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point, String> {
     let world = &stores.world;
     let rng = |who: &str| world.rng(&format!("{who} of {threads} {has_writer}"));
@@ -177,7 +178,7 @@ fn curves(model: ModelName, seed: u64) -> Result<Curves, String> {
             values: ValueMaker::new(VALUE_BYTES, true, seed).ok_or("values are too short")?,
         };
         let stores = Arc::new(stores);
-        // Once through, so that the keys are in memory.
+        // A first round of reads brings the keys into memory.
         stores.read(KEYS / 5, within.rng("first"))?;
         let all = |has_writer| -> Result<Vec<Point>, String> {
             THREADS.iter().map(|&threads| point(&stores, threads, has_writer)).collect()
@@ -199,7 +200,7 @@ fn open(world: &World, disk: &Disk) -> Result<Vec<Kvdb>, String> {
     (0..STORES).map(open).collect()
 }
 
-/// Makes the stores, with every key once, and merges all.
+/// Creates the stores with every key once and compacts them.
 fn load(world: &World, disk: &Disk, seed: u64) -> Result<(), String> {
     let names = Names::new(KEY_BYTES, false).ok_or("keys are too short")?;
     let mut values = ValueMaker::new(VALUE_BYTES, true, seed).ok_or("values are too short")?;
@@ -221,13 +222,13 @@ fn load(world: &World, disk: &Disk, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What was run last: both figures show sides of it.
+/// Most recent run, which both figures share.
 static LAST: Mutex<Option<(u64, Ran)>> = Mutex::new(None);
 
-/// Both drives, or what went wrong.
+/// Results of both drives, or the error.
 type Ran = Arc<Result<Drives, String>>;
 
-/// Both drives, run unless they were just run.
+/// Returns the results of both drives; they are run unless the last run had the same seed.
 pub(super) fn drives(settings: &Settings) -> Ran {
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((seed, drives)) = &*last

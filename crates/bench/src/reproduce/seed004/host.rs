@@ -1,24 +1,24 @@
-//! What lies between an application and a drive: processors, and what they do for a request.
+//! Host between an application and a drive: processors and their work for a request.
 
 use entresol_base::Picos;
 
-/// How the host learns that a request is complete.
+/// Way in which the host learns that a request is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Completion {
     /// The drive interrupts a processor, which wakes the thread.
     Interrupt,
-    /// The thread looks until it is there, and its processor does nothing else.
+    /// The thread polls for the completion and occupies its processor.
     Polled,
 }
 
-/// A host: each request has a processor of its own on its way out, and the same on its way back.
+/// Host whose requests each use one processor, the same for submission and completion.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Host {
-    /// From the application's call to the doorbell.
+    /// Time from the application's call to the doorbell.
     pub(super) submit: Picos,
-    /// From the completion to the application.
+    /// Time from the completion to the application.
     pub(super) complete: Picos,
-    /// What a host bus adapter adds, half of it each way.
+    /// Time that a host bus adapter adds, half of it each way.
     pub(super) adapter: Picos,
     /// Processors that issue requests.
     pub(super) processors: usize,
@@ -26,8 +26,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Linux with multi-queue block layer and NVMe: "less than 4 us" (004, section III), on the two
-    /// 22-core processors of 004's footnote 3.
+    /// Linux with a multi-queue block layer and NVMe: "less than 4 us" (004, section III), on the
+    /// two 22-core processors of footnote 3 of 004.
     pub(super) const NVME: Host = Host {
         submit: Picos::from_nanos(1_400),
         complete: Picos::from_nanos(2_400),
@@ -36,7 +36,7 @@ impl Host {
         completion: Completion::Interrupt,
     };
 
-    /// The same, polled: "1.5 us", without a context switch (004, section III-B).
+    /// NVMe with polling: "1.5 us", without a context switch (004, section III-B).
     pub(super) const NVME_POLLED: Host = Host {
         submit: Picos::from_nanos(1_000),
         complete: Picos::from_nanos(500),
@@ -44,8 +44,8 @@ impl Host {
         ..Host::NVME
     };
 
-    /// 2008: a stack of 12 us (004, section III-B), an adapter of 25 us (III-A), and 3 us of
-    /// interrupts.
+    /// Host of 2008: a stack of 12 us (004, section III-B), an adapter of 25 us (III-A), and 3 us
+    /// of interrupts.
     pub(super) const SATA_2008: Host = Host {
         submit: Picos::from_micros(6),
         complete: Picos::from_micros(9),
@@ -54,7 +54,7 @@ impl Host {
         completion: Completion::Interrupt,
     };
 
-    /// What the host itself adds to an idle request.
+    /// Returns the time that the host adds to a request when idle.
     pub(super) fn time(&self) -> Picos {
         self.submit.after(self.complete).after(self.adapter)
     }

@@ -1,5 +1,5 @@
-//! Load on a drive behind a host, in virtual time: an open loop, in which requests come whatever
-//! the drive does, and a closed one, in which so many are always under way.
+//! Load on a drive behind a host, in virtual time. In an open loop requests arrive independently of
+//! the drive; in a closed loop a constant number is in flight.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,29 +12,29 @@ use entresol_media::model::BlockModel;
 
 use super::host::{Completion, Host};
 
-/// What 004's figures 5, 7 and 8 ask for: random blocks of 4 KiB, 70% reads.
+/// Bytes of a request in figures 5, 7 and 8 of 004: random blocks of 4 KiB, 70% reads.
 pub(super) const BLOCK_BYTES: u32 = 4096;
 const READS_PERCENT: u64 = 70;
-/// Of the drive, addresses are drawn from so many blocks: 160 GB.
+/// Blocks of the drive from which addresses are drawn: 160 GB.
 const BLOCKS: u64 = 40_000_000;
-/// The share of the requests, at the start, that is not counted.
+/// Divisor of the requests that gives the number at the start that is not counted.
 const WARM_UP_SHARE: u64 = 10;
 
-/// How requests come.
+/// Arrival of requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Load {
-    /// A Poisson process of so many in a second.
+    /// Poisson process of `per_second` requests.
     Open { per_second: f64 },
-    /// So many always under way.
+    /// Constant number of requests in flight.
     Closed { depth: usize },
 }
 
-/// What came out.
+/// Results of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
-    /// Response times, from when a request was due to when its application had it back.
+    /// Response times from the due time of a request until the application has its result.
     pub(super) response: Histogram,
-    /// Requests that were completed in a second.
+    /// Completed requests per second.
     pub(super) per_second: f64,
 }
 
@@ -52,7 +52,7 @@ struct Request {
     counted: bool,
 }
 
-/// One run.
+/// State of a run.
 struct Run<'a> {
     host: &'a Host,
     drive: &'a mut BlockModel,
@@ -64,7 +64,7 @@ struct Run<'a> {
     next_processor: usize,
 }
 
-/// Lets `count` requests through and measures all but the first tenth.
+/// Runs `count` requests and measures all but the first tenth.
 pub(super) fn run(
     host: &Host,
     drive: &mut BlockModel,
@@ -136,7 +136,7 @@ impl Run<'_> {
         Measured { response, per_second: (done - warm_up) as f64 / seconds }
     }
 
-    /// A request will be due at `due`.
+    /// Schedules a request that is due at `due`.
     fn expect(&mut self, due: Picos, counted: bool) {
         let processor = self.next_processor;
         self.next_processor = (processor + 1) % self.processors.len();
@@ -149,7 +149,7 @@ impl Run<'_> {
         self.events.push(Reverse((due, Step::Due, slot)));
     }
 
-    /// The request's processor takes it as soon as it has nothing else to do.
+    /// Submits a request as soon as its processor is free.
     fn submit(&mut self, at: Picos, slot: usize) {
         let processor = &mut self.processors[self.requests[slot].processor];
         *processor = at.max(*processor).after(self.host.submit);
@@ -164,7 +164,7 @@ impl Run<'_> {
         let done = self.drive.submit(at, access, offset, BLOCK_BYTES);
         let seen = done.after(Picos(self.host.adapter.0 - self.host.adapter.0 / 2));
         if self.host.completion == Completion::Polled {
-            // Its processor looks for nothing else until then.
+            // The processor does nothing but poll until then.
             self.processors[self.requests[slot].processor] = seen;
         }
         self.events.push(Reverse((seen, Step::Completed, slot)));

@@ -45,7 +45,7 @@ fn drive(name: ModelName) -> BlockModel {
     BlockModel::of(name).unwrap_or_else(|| unreachable!("{name} is a drive"))
 }
 
-/// Lines over two axes, each with its label and whether it is logarithmic.
+/// Draws lines over two axes, each with a label and a flag for a logarithmic scale.
 fn drawn_lines(
     title: &str,
     x: (&str, bool),
@@ -71,7 +71,7 @@ mod tests {
     use crate::reproduce::Settings;
     use crate::reproduce::tests::holds;
 
-    /// Everything that an outcome says, as one number.
+    /// Hashes the whole outcome of an entry.
     fn hash_of(entry: &Entry, seed: u64) -> u64 {
         let outcome = (entry.run)(&Settings { seed, ..Settings::default() });
         let text = format!("{:?}{:?}{:?}", outcome.checks, outcome.scenario, outcome.drawings);

@@ -1,7 +1,7 @@
 //! Toy cells: a word for each key, in a line of its own, written and read by any number of threads.
 //!
-//! What a reader has seen is durable before it goes on: else it could act on, or tell, what a crash
-//! takes back.
+//! A value is durable before a reader continues with it. Otherwise the reader could act on a value
+//! that a crash takes back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -12,7 +12,7 @@ use super::Plant;
 
 const LINE_BYTES: u64 = 64;
 
-/// See the head of this file.
+/// Toy cells in a region.
 pub(in super::super) struct Cells<R> {
     region: Arc<R>,
     plant: Option<Plant>,
@@ -33,7 +33,7 @@ impl<R: Region> Cells<R> {
         key % (self.region.len() / LINE_BYTES) * LINE_BYTES
     }
 
-    /// Durable when it returns.
+    /// Writes a value; it is durable on return.
     pub(in super::super) fn put(&self, key: u64, value: u64) {
         let at = self.at(key);
         self.region.store_u64(at, value, Release);
@@ -45,7 +45,7 @@ impl<R: Region> Cells<R> {
         }
     }
 
-    /// What it answers is durable.
+    /// Reads a value; it is durable on return.
     pub(in super::super) fn get(&self, key: u64) -> u64 {
         let at = self.at(key);
         let value = self.region.load_u64(at, Acquire);
@@ -56,7 +56,7 @@ impl<R: Region> Cells<R> {
         value
     }
 
-    /// What is there, whether durable or not.
+    /// Reads a value, durable or not.
     pub(in super::super) fn peek(&self, key: u64) -> u64 {
         self.region.load_u64(self.at(key), Acquire)
     }

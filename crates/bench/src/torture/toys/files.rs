@@ -1,8 +1,8 @@
-//! A toy on two media: records in the blocks of files, and in a region an index that says of each
-//! key in which block its newest record is.
+//! Toy on two media: records in the blocks of files, and in a region an index that names the block
+//! of each key's newest record.
 //!
-//! A record is durable, and so is the name of its file, before the index speaks of it; a file goes
-//! when the index has no use for it any more. Blocks are written once.
+//! A record and the name of its file are durable before the index points to them. A file is removed
+//! once the index does not point to it any more. Blocks are written once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,15 +15,15 @@ use entresol_media::{Directory, Region};
 use super::Plant;
 
 const LINE_BYTES: u64 = 64;
-/// A record: two sectors of 512 bytes, so that it can be torn.
+/// Size of a record: two sectors of 512 bytes, which makes torn records possible.
 const BLOCK_BYTES: u64 = 1024;
-/// The blocks of a file.
+/// Blocks of a file.
 const BLOCKS: u64 = 4;
 
-/// Where a record is.
+/// Position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Spot {
-    /// The file's number, from 1.
+    /// Number of the file, from 1.
     file: u64,
     block: u64,
 }
@@ -38,20 +38,20 @@ impl Spot {
     }
 }
 
-/// The file that records go to.
+/// File that receives new records.
 struct Current {
     number: u64,
     file: Arc<dyn BlockFile>,
     blocks: u64,
 }
 
-/// See the head of this file.
+/// Toy in files and a region.
 pub(in super::super) struct Files<R> {
     region: Arc<R>,
     root: Arc<dyn Directory>,
     index: BTreeMap<u64, (Spot, u64)>,
     current: Option<Current>,
-    /// The number of the newest file that there ever was.
+    /// Largest number that a file ever had.
     newest: u64,
     plant: Option<Plant>,
 }
@@ -69,7 +69,7 @@ fn number(name: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("{name} is no file of records"))
 }
 
-/// Key, value, and the value again in every word behind.
+/// Encodes a record: the key, the value, and the value again in every further word.
 fn encode(key: u64, value: u64) -> IoBuffer {
     let mut block = IoBuffer::new(BLOCK_BYTES as usize);
     block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&value.to_le_bytes()));
@@ -78,11 +78,11 @@ fn encode(key: u64, value: u64) -> IoBuffer {
 }
 
 impl<R: Region> Files<R> {
-    /// Opens what is on the two media, after a crash or for the first time: all zero and no files
-    /// is empty. Files that the index does not speak of are removed.
+    /// Opens the toy on two media, after a crash or for the first time. A zeroed region without
+    /// files is an empty toy. Files that the index does not point to are removed.
     ///
     /// # Errors
-    /// What is damaged or missing.
+    /// Returns a description of the damage.
     pub(in super::super) fn open(
         region: Arc<R>,
         root: Arc<dyn Directory>,
@@ -116,10 +116,10 @@ impl<R: Region> Files<R> {
         Ok(files)
     }
 
-    /// Durable when it returns.
+    /// Writes a record; it is durable on return.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(in super::super) fn put(&mut self, key: u64, value: u64) -> Result<(), String> {
         let mut current = match self.current.take().filter(|current| current.blocks < BLOCKS) {
             Some(current) => current,
@@ -142,10 +142,10 @@ impl<R: Region> Files<R> {
         self.give_up(before)
     }
 
-    /// Durable when it returns.
+    /// Removes a record; the removal is durable on return.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if the disk fails.
     pub(in super::super) fn remove(&mut self, key: u64) -> Result<(), String> {
         let before = self.index.remove(&key);
         if before.is_some() {
@@ -154,7 +154,7 @@ impl<R: Region> Files<R> {
         self.give_up(before)
     }
 
-    /// Every key and its value, in the order of the keys.
+    /// Calls `with` for every key and its value, in the order of the keys.
     pub(in super::super) fn each(&self, with: &mut dyn FnMut(u64, u64)) {
         self.index.iter().for_each(|(&key, &(_, value))| with(key, value));
     }
@@ -181,7 +181,7 @@ impl<R: Region> Files<R> {
         }
     }
 
-    /// Removes the file in which a record was, if it was the last of use there.
+    /// Removes the file of a replaced record if the index does not point to it any more.
     fn give_up(&self, before: Option<(Spot, u64)>) -> Result<(), String> {
         let Some((Spot { file, .. }, _)) = before else { return Ok(()) };
         let current = self.current.as_ref().map(|current| current.number);
@@ -192,7 +192,7 @@ impl<R: Region> Files<R> {
     }
 }
 
-/// The value of the record there, which must be this key's.
+/// Reads the value of a record and checks that it belongs to `key`.
 fn read(file: &dyn BlockFile, key: u64, spot: Spot) -> Result<u64, String> {
     let mut block = IoBuffer::new(BLOCK_BYTES as usize);
     let read = file.read_at(spot.block * BLOCK_BYTES, &mut block).map_err(text)?;

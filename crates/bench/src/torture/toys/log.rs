@@ -1,4 +1,4 @@
-//! A toy log: records one behind the other, and a word that says up to where they count.
+//! Toy log: contiguous records, and a word that holds the end of the committed ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use entresol_media::Region;
 use super::{Map, Plant};
 
 const LINE_BYTES: u64 = 64;
-/// Where records begin; the word is at 0, in a line of its own.
+/// Offset of the first record; the commit word at offset 0 has a line of its own.
 const FIRST_RECORD: u64 = LINE_BYTES;
-/// Checksum and length, four bytes each, key, value.
+/// Smallest size of a record: checksum and length of four bytes each, key, value.
 const RECORD_BYTES_MIN: usize = 24;
-/// Longer records go past the caches.
+/// Largest size of a record that is written through the caches; longer ones go past them.
 const CACHED_BYTES_MAX: usize = 128;
 
-/// See the head of this file. A removed key has the value zero.
+/// Toy log in a region. A removed key has the value zero.
 pub(in super::super) struct Log<R> {
     region: Arc<R>,
     end: u64,
@@ -26,7 +26,7 @@ pub(in super::super) struct Log<R> {
 }
 
 impl<R: Region> Log<R> {
-    /// Where records are.
+    /// Returns the range of the records.
     pub(in super::super) fn records(&self) -> std::ops::Range<u64> {
         FIRST_RECORD..self.end
     }
@@ -74,7 +74,7 @@ impl<R: Region> Log<R> {
     }
 }
 
-/// Records differ in length, by their keys.
+/// Encodes a record, whose length depends on its key.
 fn encode(key: u64, value: u64) -> Vec<u8> {
     let more = (key % 5) as usize * 40;
     let mut record = vec![value as u8; RECORD_BYTES_MIN + more];
@@ -86,7 +86,7 @@ fn encode(key: u64, value: u64) -> Vec<u8> {
     record
 }
 
-/// The record at `at`: its bytes, key and value.
+/// Decodes the record at `at` and returns its length, key and value.
 fn decode<R: Region>(region: &R, at: u64, end: u64) -> Result<(u64, u64, u64), String> {
     let damaged = || format!("the record at {at} is damaged");
     let len = u64::from(region.load_u32(at + 4, Acquire));

@@ -1,5 +1,5 @@
-//! Toy structures on which the crash machine tries itself. They are right as they are; each can be
-//! given a bug that the machine must find. Used by nothing else.
+//! Toy structures that test the crash machine. They are correct, and each can be given a bug that
+//! the machine must find. Nothing else uses them.
 
 mod cells;
 mod files;
@@ -18,29 +18,29 @@ pub(super) use files::Files;
 pub(super) use log::Log;
 pub(super) use tree::Tree;
 
-/// A bug to plant.
+/// Bug to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// What was written is not flushed.
+    /// Written bytes are not flushed.
     MissingFlush,
-    /// Nothing keeps the commit behind what it commits.
+    /// No fence orders the commit after its content.
     MissingFence,
-    /// The commit comes first.
+    /// The commit precedes its content.
     WrongOrder,
-    /// A line is not flushed when writing goes on in the next.
+    /// A line is not flushed when writing continues in the next one.
     MissingFlushAtBorder,
     /// The last line is not flushed.
     MissingLastFlush,
-    /// What a reader has seen need not be durable.
+    /// A value that a reader returned need not be durable.
     VisibleBeforeDurable,
-    /// A file's bytes are not synced before something speaks of them.
+    /// The bytes of a file are not synced before the index points to them.
     MissingFileSync,
-    /// A new file's name is not.
+    /// The name of a new file is not synced.
     MissingDirectorySync,
 }
 
 impl Plant {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Plant; 8] = [
         Plant::MissingFlush,
         Plant::MissingFence,
@@ -52,7 +52,7 @@ impl Plant {
         Plant::MissingDirectorySync,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,26 +83,27 @@ impl FromStr for Plant {
     }
 }
 
-/// A map that one thread at a time works with.
+/// Map that one thread at a time uses.
 pub(super) trait Map<R: Region>: Sized {
-    /// Opens what is in the region, after a crash or for the first time: all zero is empty.
+    /// Opens the map in a region, after a crash or for the first time. A zeroed region is an empty
+    /// map.
     ///
     /// # Errors
-    /// What is damaged.
+    /// Returns a description of the damage.
     fn open(region: Arc<R>, plant: Option<Plant>) -> Result<Self, String>;
 
-    /// Durable when it returns. A value is neither 0 nor `u64::MAX`.
+    /// Writes a record; it is durable on return. A value is neither 0 nor `u64::MAX`.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if the region is full.
     fn put(&mut self, key: u64, value: u64) -> Result<(), String>;
 
-    /// Durable when it returns.
+    /// Removes a record; the removal is durable on return.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if the region is full.
     fn remove(&mut self, key: u64) -> Result<(), String>;
 
-    /// Every key and its value, in the order of the keys.
+    /// Calls `with` for every key and its value, in the order of the keys.
     fn each(&self, with: &mut dyn FnMut(u64, u64));
 }

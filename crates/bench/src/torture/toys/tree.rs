@@ -1,11 +1,12 @@
-//! A toy tree: sorted leaves of 256 bytes, in the manner of FAST and FAIR, whose inner nodes are in
-//! DRAM and built anew when it is opened.
+//! Toy tree: sorted leaves of 256 bytes, in the manner of FAST and FAIR. Its inner nodes are in
+//! DRAM and are rebuilt when it is opened.
 //!
-//! A leaf has the offset of the next one, its lowest key, and 15 slots of key and value, sorted,
-//! up to a value of zero. A slot is changed by three stores, of which the first makes it a hole, so
-//! that readers see a whole record or none; a key that stands in two neighbouring slots counts
-//! once. Before stores go on in another line the last one is made durable. Keys beyond the next
-//! leaf's lowest one are not there, whatever stands in the slots: so one store of the link splits.
+//! A leaf holds the offset of the next leaf, its lowest key, and 15 slots of key and value. The
+//! slots are sorted and end at a value of zero. Three stores change a slot, of which the first
+//! turns it into a hole: readers see a whole record or none. A key in two neighbouring slots counts
+//! once. Before stores continue in another line, the last line is made durable. Keys from the next
+//! leaf's lowest key on are ignored, whatever the slots hold; a single store of the link therefore
+//! splits a leaf.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,21 +19,21 @@ use super::{Map, Plant};
 const LEAF_BYTES: u64 = 256;
 const LINE_BYTES: u64 = 64;
 const SLOTS: usize = 15;
-/// A value that says that a slot has no record.
+/// Value of a slot without a record.
 const HOLE: u64 = u64::MAX;
 const FIRST_LEAF: u64 = LEAF_BYTES;
 
-/// See the head of this file.
+/// Toy tree in a region.
 pub(in super::super) struct Tree<R> {
     region: Arc<R>,
     /// Leaves by their lowest keys.
     leaves: BTreeMap<u64, u64>,
-    /// Where the next new leaf goes.
+    /// Offset of the next new leaf.
     free: u64,
     plant: Option<Plant>,
 }
 
-/// The words of a leaf, and the first key that is not its own.
+/// Words of a leaf, and the first key beyond it.
 struct Leaf {
     at: u64,
     words: [u64; 32],
@@ -48,7 +49,8 @@ impl Leaf {
         self.words[3 + 2 * slot]
     }
 
-    /// The slots up to the first free one, or the first whose key belongs elsewhere.
+    /// Returns the number of slots before the first free one or the first whose key belongs to
+    /// another leaf.
     fn len(&self) -> usize {
         let free = |&slot: &usize| self.value(slot) == 0 || self.is_elsewhere(slot);
         (0..SLOTS).find(free).unwrap_or(SLOTS)
@@ -68,14 +70,14 @@ impl Leaf {
     }
 }
 
-/// Stores records and keeps their lines in order.
+/// Stores records and makes their lines durable in order.
 struct Writer<'a, R> {
     tree: &'a Tree<R>,
     line: Option<u64>,
 }
 
 impl<R: Region> Writer<'_, R> {
-    /// The line at `at` is about to be stored to.
+    /// Prepares a store to the line at `at`: a previous line is made durable first.
     fn enter(&mut self, at: u64) {
         let line = at / LINE_BYTES * LINE_BYTES;
         if let Some(before) = self.line.replace(line)
@@ -102,7 +104,7 @@ impl<R: Region> Writer<'_, R> {
         self.tree.region.store_u64(at, value, Release);
     }
 
-    /// All of it is durable when this returns.
+    /// Makes all stores durable.
     fn finish(self) {
         if let Some(line) = self.line {
             if self.tree.plant != Some(Plant::MissingLastFlush) {
@@ -135,7 +137,7 @@ impl<R: Region> Tree<R> {
         self.leaf(found.map_or(FIRST_LEAF, |(_, &at)| at))
     }
 
-    /// Makes slots what they would be had nothing been interrupted.
+    /// Completes interrupted changes of the slots.
     fn repair(&self, at: u64) {
         loop {
             let leaf = self.leaf(at);
@@ -146,7 +148,7 @@ impl<R: Region> Tree<R> {
         }
     }
 
-    /// Moves what stands behind a slot into it and after it.
+    /// Overwrites a slot with its successor, and so on to the end.
     fn close_gap(&self, leaf: &Leaf, slot: usize, len: usize) {
         let mut writer = self.writer();
         for slot in slot..len - 1 {
@@ -189,7 +191,7 @@ impl<R: Region> Tree<R> {
         if self.plant != Some(Plant::WrongOrder) {
             self.link(leaf.at, new);
         }
-        // Need not be durable: those keys are beyond the new leaf's lowest.
+        // Need not be durable, since those keys are not below the lowest key of the new leaf.
         self.region.store_u64(leaf.at + 24 + 16 * half as u64, 0, Release);
         self.leaves.insert(low, new);
         self.free += LEAF_BYTES;

@@ -1,4 +1,4 @@
-//! Several sources as one: of each key the newest version.
+//! A merged iterator over several sources, which shows the newest version of each key.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -12,35 +12,36 @@ use crate::memtable::range_deletes::Prefixes;
 use crate::types::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::version::view::{Held, Version, View};
 
-/// A source, and the prefixes that are gone by what is in it.
+/// A source, and its range deletes.
 pub(crate) type Part = (Source, Option<Arc<Prefixes>>);
 
-/// Sources, the newest first, as one.
+/// Merged iterator over sources, the newest first.
 ///
-/// They stand in the order of the keys that they are at. Who goes on to his next key seldom goes
-/// far back in it, and mostly eight bytes of a key tell how far.
+/// The sources are kept in the order of their current keys. A source that advances seldom moves far
+/// back in this order, and the first eight bytes of its key mostly tell how far.
 #[derive(Debug)]
 pub(crate) struct Merged {
     parts: Vec<Ahead>,
     direction: Direction,
     at: Sequence,
-    /// The parts that are not at their end, in the order of their keys, and of one key the newest
-    /// first.
+    /// Parts that are not at their end, in the order of their keys. Of parts at the same key, the
+    /// newest comes first.
     order: Vec<usize>,
-    /// So many of the first of them are at the key that was taken last.
+    /// Number of parts at the front of `order` that are at the key that was taken last.
     taken: usize,
     /// The key that was taken last, once no part is at it any more.
     key: Vec<u8>,
-    /// Whether the value that was taken last did not lie beside its key, and its record.
+    /// True if the value that was taken last was read from its record, which is in `record`.
     is_apart: bool,
     record: Vec<u8>,
-    /// Where in the record the value begins.
+    /// Index in the record at which the value begins.
     value_from: usize,
-    /// Whether any part has prefixes that are gone.
+    /// True if any part has range deletes that are visible.
     any_deleted: bool,
 }
 
-/// A part, and the first bytes of the key that it is at, as a number in the order of the walk.
+/// A part, and the first bytes of its current key as a number that sorts in the direction of the
+/// walk.
 #[derive(Debug)]
 struct Ahead {
     source: Source,
@@ -48,16 +49,16 @@ struct Ahead {
     head: u64,
 }
 
-/// What [`Merged::take`] took, beside the key and a value that lies beside it.
+/// Result of [`Merged::take`], beside the key and a value that lies beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) version: Version,
-    /// Whether a prefix of the key is gone since.
+    /// True if a later range delete covers the key.
     pub(crate) is_deleted: bool,
 }
 
 impl Taken {
-    /// What [`Merged::take_simply`] took.
+    /// Result of [`Merged::take_simply`].
     pub(crate) const SIMPLE: Taken = Taken {
         version: Version { sequence: Sequence(0), expiry: Expiry::NEVER, value: Held::Here },
         is_deleted: false,
@@ -71,9 +72,9 @@ impl Default for Merged {
 }
 
 impl Merged {
-    /// The parts as they are at a time, none of them set to anything.
+    /// Creates an iterator over parts as a reader at `at` sees them, not positioned yet.
     pub(crate) fn new(parts: Vec<Part>, direction: Direction, at: Sequence) -> Merged {
-        // Those that come later are later than what this shows.
+        // Range deletes that come after `at` hide nothing that this iterator shows.
         let any = |part: &Part| part.1.as_ref().is_some_and(|prefixes| prefixes.any());
         let ahead = |(source, prefixes)| Ahead { source, prefixes, head: 0 };
         Merged {
@@ -90,10 +91,11 @@ impl Merged {
         }
     }
 
-    /// Sets it to the first key at or behind a bound, in its direction; without one to the first.
+    /// Positions the iterator at the first key at or behind a bound in its direction, or at the
+    /// first key of all.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub(crate) fn seek(&mut self, bound: Option<(&[u8], bool)>) -> Result<(), StoreError> {
         self.taken = 0;
         self.order.clear();
@@ -107,7 +109,7 @@ impl Merged {
         Ok(())
     }
 
-    /// The key that was taken last.
+    /// Returns the key that was taken last.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match self.order.first() {
@@ -116,7 +118,7 @@ impl Merged {
         }
     }
 
-    /// Its value.
+    /// Returns the value of the key that was taken last.
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self.order.first() {
@@ -126,15 +128,15 @@ impl Merged {
         }
     }
 
-    /// Whether a run leads to its value, if that does not lie beside it.
+    /// Returns true if the version that was taken last comes from a run, not from a memtable.
     #[inline]
     pub(crate) fn is_flushed(&self) -> bool {
         let first = self.order.first();
         first.is_some_and(|&first| self.parts[first].source.segment().is_none())
     }
 
-    /// Takes the value of a version of the same key, which does not lie beside it, out of the cache
-    /// of entries; false if it is not there.
+    /// Looks for the value of a version of the current key in the row cache, for values that lie in
+    /// records. Returns false if it is not there.
     pub(crate) fn find_value(&mut self, cache: &RowCache, kvs: KvsId, version: Sequence) -> bool {
         let Some(&first) = self.order.first() else { return false };
         let key = self.parts[first].source.key().unwrap_or_default();
@@ -144,10 +146,10 @@ impl Merged {
         self.is_apart
     }
 
-    /// Reads the value of the same key, which does not lie beside it.
+    /// Reads the value of the current key from its record.
     ///
     /// # Errors
-    /// If a disk fails, or the record is damaged or another key's.
+    /// Fails if a disk fails, or if the record is damaged or belongs to another key.
     pub(crate) fn read_value(
         &mut self,
         place: RecordPlace,
@@ -168,10 +170,11 @@ impl Merged {
         Ok(())
     }
 
-    /// The same, and answers whether the disk had to be waited for, if that may be.
+    /// Reads the value of the current key from its record, and notices waits. Returns true if the
+    /// read waited for a disk, and `None` if reads of this segment never wait.
     ///
     /// # Errors
-    /// As [`read_value`](Merged::read_value).
+    /// Fails as [`read_value`](Merged::read_value) does.
     #[inline(never)]
     pub(crate) fn read_and_look(
         &mut self,
@@ -198,9 +201,10 @@ impl Merged {
         Ok(segment.may_wait().then_some(!is_read))
     }
 
-    /// Takes the next key if it follows on the last one in its source, before those of all others,
-    /// and has a value beside it, for ever, which no prefix concerns. Most do. If it answers false,
-    /// [`Merged::take`] takes it.
+    /// Takes the next key if that is simple, as it mostly is. The key must follow the last one in
+    /// the same source and come before those of all other sources. Its value must lie beside it and
+    /// never expire, and there must be no range deletes. If it returns false, [`Merged::take`]
+    /// takes the next key.
     #[inline]
     pub(crate) fn take_simply(&mut self) -> bool {
         let Some(&first) = self.order.first() else { return false };
@@ -215,16 +219,16 @@ impl Merged {
         if is_simple && head < behind {
             return true;
         }
-        // It has gone on already.
+        // The source has advanced already.
         self.taken = 0;
         self.put_in_order(0);
         false
     }
 
-    /// Takes the next key from all parts; none at the end, and after an error.
+    /// Takes the next key of all parts. Returns `None` at the end, and after an error.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub(crate) fn take(&mut self) -> Result<Option<Taken>, StoreError> {
         self.is_apart = false;
         if let Err(error) = self.advance() {
@@ -246,18 +250,19 @@ impl Merged {
         }
     }
 
-    /// The last write that removed the key with others, as parts up to one know.
+    /// Returns the last range delete that covers the current key, in the parts up to and including
+    /// `last`.
     fn gone(&self, last: usize) -> Sequence {
         let parts = self.parts[..=last].iter();
         let covering = parts.filter_map(|Ahead { source, prefixes, .. }| {
-            // What a transaction removes itself is later than what counts.
+            // A transaction's own range deletes are later than every published write.
             let at = if matches!(source, Source::Own(_)) { Sequence::MAX } else { self.at };
             prefixes.as_ref()?.covering(self.key(), at)
         });
         covering.max().unwrap_or_default()
     }
 
-    /// Goes on behind the key that was taken, if one was, with all parts that are at it.
+    /// Advances all parts that are at the key that was taken last, if there is one.
     fn advance(&mut self) -> Result<(), StoreError> {
         if let (1.., Some(&first)) = (self.taken, self.order.first()) {
             self.key.clear();
@@ -276,7 +281,7 @@ impl Merged {
         Ok(())
     }
 
-    /// Notes the head of the key that a part is at now; false at its end.
+    /// Updates the head of a part's current key. Returns false at the end of the part.
     #[inline]
     fn look_ahead(&mut self, number: usize) -> bool {
         let part = &mut self.parts[number];
@@ -288,7 +293,8 @@ impl Merged {
         true
     }
 
-    /// Moves a part back behind those that come before it; all behind it are in order.
+    /// Moves the part at `place` backward in `order` past all parts that come before it. The order
+    /// behind `place` is correct already.
     #[inline]
     fn put_in_order(&mut self, mut place: usize) {
         while let Some(&next) = self.order.get(place + 1)
@@ -299,7 +305,7 @@ impl Merged {
         }
     }
 
-    /// Whether a part comes after another.
+    /// Returns true if a part comes after another.
     #[inline]
     fn is_behind(&self, number: usize, other: usize) -> bool {
         let (one, two) = (&self.parts[number], &self.parts[other]);
@@ -333,7 +339,8 @@ mod tests {
         format!("{number:03}").into_bytes()
     }
 
-    /// Sources of any kind of overlap, from any place, both ways, against a map.
+    /// Merges sources with any overlap, from any position, in both directions, and compares with a
+    /// map.
     #[test]
     fn of_each_key_the_newest_source_is_taken() {
         let mut rng = Rng::new(5);

@@ -1,4 +1,4 @@
-//! Cursors: keys in their order, up or down, as they were at one time.
+//! Cursors: walks over keys in order, up or down, as they were at one moment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,34 +20,34 @@ pub(crate) mod merged;
 pub(crate) mod source;
 pub(crate) mod window;
 
-/// What a cursor shows.
+/// Options of a cursor.
 #[derive(Debug, Clone, Default)]
 pub struct CursorOptions {
-    /// From the greatest key down.
+    /// True to walk from the greatest key down.
     pub backward: bool,
-    /// Only keys that begin so.
+    /// Prefix of the keys to show.
     pub prefix: Vec<u8>,
-    /// Values are not read; they are shown empty.
+    /// True to show empty values instead of reading them.
     pub keys_only: bool,
-    /// No more keys are shown from where the walk begins or is set; none: all. Nothing is read
-    /// ahead that is not wanted then.
+    /// Most keys to show from the beginning of the walk, or from where it was set; `None` shows
+    /// all. Nothing is read ahead beyond the limit.
     pub limit: Option<u64>,
 }
 
-/// What a transaction has written of a `Kvs`: to keys, and prefixes that it has removed before.
+/// A transaction's writes to the keys of a `Kvs`, and its range deletes, which come first.
 pub(crate) type OwnParts = (Arc<Own>, Option<Arc<Prefixes>>);
 
 /// A key and its value.
 pub type Shown<'a> = (&'a [u8], &'a [u8]);
 
-/// Where what is shown is.
+/// Holder of the current key and value.
 enum At {
     Merged,
     Window,
 }
 
 /// Walks over the keys of a [`Kvs`], from one end or from where it was set. It sees the `Kvs` as it
-/// was when the cursor was made or last [updated](Cursor::update).
+/// was when the cursor was created or last [updated](Cursor::update).
 pub struct Cursor {
     core: Arc<Core>,
     kvs: KvsId,
@@ -55,16 +55,16 @@ pub struct Cursor {
     view: Arc<View>,
     at: Sequence,
     merged: Merged,
-    /// What was taken ahead.
+    /// Keys that were taken ahead.
     window: Window,
-    /// How many keys may still be shown.
+    /// Number of keys that may still be shown.
     left: u64,
-    /// Where the walk goes on: at a key, or behind the one that was shown last; none is the end
-    /// that it begins at.
+    /// Position at which the walk goes on: at a key (true), or behind the key that was shown last
+    /// (false). `None` is the end that the walk begins at.
     from: Option<(Vec<u8>, bool)>,
-    /// Whether the sources are set to that.
+    /// True once the sources are at this position.
     is_started: bool,
-    /// What the transaction that it belongs to has written, and the prefixes that are gone in it.
+    /// Writes of the transaction that the cursor belongs to.
     own: Option<OwnParts>,
 }
 
@@ -73,7 +73,7 @@ impl Cursor {
         Cursor::with_own(kvs, snapshot, options, None)
     }
 
-    /// A cursor of a transaction that has written something.
+    /// Creates a cursor that also shows the writes of a transaction, if it belongs to one.
     pub(crate) fn with_own(
         kvs: &Kvs,
         snapshot: &Snapshot,
@@ -124,8 +124,8 @@ impl Cursor {
         self.is_started = false;
     }
 
-    /// Sets it so that what is shown next is this key, or, if it is not there, the next in the
-    /// cursor's direction.
+    /// Sets the cursor to a key. The next key shown is this one or, if it does not exist, the next
+    /// one in the cursor's direction.
     pub fn seek(&mut self, key: &[u8]) {
         self.from = Some((key.to_vec(), true));
         self.is_started = false;
@@ -133,11 +133,12 @@ impl Cursor {
         self.left = self.options.limit.unwrap_or(u64::MAX);
     }
 
-    /// Shows the data of now from here on. It stays where it is: what is shown next is behind what
-    /// was shown last, also at the end, where it shows what has come there since.
+    /// Switches to the current data and keeps the position. The next key shown is behind the last
+    /// one; even a cursor at the end shows the keys that were added behind it.
     ///
     /// # Errors
-    /// If the store is closed, or the cursor is a transaction's, which sees what it saw first.
+    /// Fails if the store is closed, or if the cursor belongs to a transaction, which keeps its
+    /// snapshot.
     pub fn update(&mut self) -> Result<(), StoreError> {
         self.core.check_open()?;
         if self.own.is_some() {
@@ -151,10 +152,10 @@ impl Cursor {
         Ok(())
     }
 
-    /// The next key and its value; none at the end.
+    /// Returns the next key and its value, or `None` at the end.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     #[expect(clippy::should_implement_trait, reason = "what is shown is borrowed")]
     pub fn next(&mut self) -> Result<Option<Shown<'_>>, StoreError> {
         self.core.check_open()?;
@@ -171,7 +172,8 @@ impl Cursor {
             At::Merged => (self.merged.key(), self.merged.value()),
             At::Window => (self.window.key().unwrap_or_default(), self.window.value()),
         };
-        // What is taken next may not be shown, or be nothing.
+        // The position is kept here because the key of the window or the merged iterator is lost as
+        // soon as these advance, even if they then have nothing to show.
         let (from, included) = self.from.get_or_insert_default();
         from.clear();
         from.extend_from_slice(key);
@@ -179,7 +181,7 @@ impl Cursor {
         Ok(Some((key, value)))
     }
 
-    /// Comes to the next key that is to be shown.
+    /// Advances to the next key to show.
     fn go_on(&mut self) -> Result<Option<At>, StoreError> {
         loop {
             if self.window.is_open() {
@@ -214,7 +216,8 @@ impl Cursor {
         }
     }
 
-    /// Whether what was taken is there to be shown; its value is read then, if that lies elsewhere.
+    /// Returns true if the version is to be shown, and then reads its value if that lies in a
+    /// record.
     fn is_there(&mut self, taken: Taken) -> Result<bool, StoreError> {
         let Taken { version: Version { sequence, expiry, value }, is_deleted } = taken;
         if is_deleted || self.core.has_ended(expiry) || value == Held::Gone {
@@ -224,7 +227,7 @@ impl Cursor {
             && !self.options.keys_only
         {
             let (waits, cache) = (&self.core.counters.waits, &self.core.entries);
-            // What is not flushed lies in memory anyway.
+            // The records of versions that are not flushed lie in memory anyway.
             if self.merged.is_flushed()
                 && self.window.looks_in_cache()
                 && self.merged.find_value(cache, self.kvs, sequence)
@@ -241,7 +244,7 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Sets all sources to where the walk goes on, within the prefix.
+    /// Positions all sources where the walk goes on, within the prefix.
     fn start(&mut self) -> Result<(), StoreError> {
         self.is_started = true;
         let prefix = &self.options.prefix;
@@ -260,7 +263,7 @@ impl Cursor {
     }
 }
 
-/// What a window takes entries of.
+/// Collects what a window needs to take entries.
 fn of<'a>(core: &'a Core, view: &'a View, kvs: KvsId, options: &'a CursorOptions) -> Of<'a> {
     Of { core, view, kvs, prefix: &options.prefix }
 }
@@ -271,7 +274,7 @@ impl fmt::Debug for Cursor {
     }
 }
 
-/// The least key that is above all that begin with a prefix; none if there is none.
+/// Returns the least key above all keys with a prefix, or `None` if there is none above them.
 fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
     let mut after = prefix[..=last].to_vec();

@@ -1,5 +1,5 @@
-//! What a cursor compactions: the newest versions in one generation or run, in the order of their
-//! keys.
+//! The sources that a cursor merges: the newest versions in one generation, run or transaction, in
+//! the order of their keys.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use crate::types::{KvsId, Sequence};
 use crate::version::view::{Held, Version};
 use crate::wal::segment::Segment;
 
-/// So many records are taken from an index at first, and at most: twice as many each time, since
-/// most walks end soon, and of several sources each has few of the keys.
+/// Records that are taken from a memtable's index in the first step, and the most in any step. The
+/// number doubles with each step: most walks end soon, and each of several sources has few of the
+/// keys.
 const RECORDS_AT_FIRST: usize = 8;
 const RECORDS_AT_ONCE: usize = 64;
-/// For keys of so many bytes there is room at once.
+/// Length of keys for which room is reserved at once.
 const KEY_BYTES_USUAL: usize = 32;
 
 /// Newest versions in the order of their keys.
@@ -30,7 +31,7 @@ pub(crate) enum Source {
     Run(OfRun),
 }
 
-/// What a transaction has written itself.
+/// A transaction's own writes.
 #[derive(Debug)]
 pub(crate) struct OfOwn {
     own: Arc<Own>,
@@ -38,34 +39,34 @@ pub(crate) struct OfOwn {
     key: Option<Vec<u8>>,
 }
 
-/// What was written last. Records are taken several at a time: while the index is walked over they
-/// are on their way from memory.
+/// A generation. Records are taken several at a time, so that the processor prefetches them while
+/// the index is walked.
 #[derive(Debug)]
 pub(crate) struct MemtableSource {
     generation: Arc<Generation>,
     kvs: KvsId,
     at: Sequence,
     direction: Direction,
-    /// How many records are taken next.
+    /// Number of records to take in the next step.
     at_once: usize,
     words: Vec<u64>,
     taken: Vec<Taken>,
-    /// Which of them it is at.
+    /// Index of the current version in `taken`.
     place: usize,
-    /// The keys of those that were taken.
+    /// Keys of the versions in `taken`.
     keys: Vec<u8>,
-    /// The key that was read last, and whether there is no more behind it.
+    /// The key that was read last, and true if no record follows it.
     last: Vec<u8>,
     is_over: bool,
 }
 
-/// A version that was taken, the newest of its key.
+/// The newest version of a key.
 #[derive(Debug)]
 struct Taken {
-    /// Where its key is.
+    /// Position of its key in `keys`.
     key: Range<usize>,
     found: Found,
-    /// Where its record is.
+    /// Position of its record.
     word: u64,
 }
 
@@ -101,18 +102,20 @@ impl Source {
         })
     }
 
-    /// Runs have one version of a key, and views none that are too new.
+    /// Creates a source over a run for readers. A run has one version of a key, and a view has no
+    /// run that is newer than its readers.
     pub(crate) fn run(run: &Arc<Run>, direction: Direction) -> Source {
         Source::Run(OfRun { cursor: run.cursor(), direction })
     }
 
-    /// A run that is merged into another.
+    /// Creates a source over a run that is an input of a compaction.
     pub(crate) fn merged_run(run: &Arc<Run>) -> Source {
         let (cursor, direction) = (run.cursor_for_compaction(), Direction::Forward);
         Source::Run(OfRun { cursor, direction })
     }
 
-    /// Sets it to the first key at or behind a bound, in its direction; without one to the first.
+    /// Positions the source at the first key at or behind a bound in its direction, or at the first
+    /// key of all.
     pub(crate) fn seek(&mut self, bound: Option<(&[u8], bool)>) -> Result<(), StoreError> {
         match self {
             Source::Own(own) => {
@@ -124,7 +127,7 @@ impl Source {
         }
     }
 
-    /// The key that it is at; none at the end.
+    /// Returns the current key, or `None` at the end.
     #[inline]
     pub(crate) fn key(&self) -> Option<&[u8]> {
         match self {
@@ -134,7 +137,7 @@ impl Source {
         }
     }
 
-    /// The first eight bytes of that key, as [`head_of`] says.
+    /// Returns the first eight bytes of the current key as [`head_of`] computes them.
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
         match self {
@@ -143,7 +146,7 @@ impl Source {
         }
     }
 
-    /// The newest version of that key.
+    /// Returns the newest version of the current key.
     #[inline]
     pub(crate) fn version(&self) -> Option<Version> {
         match self {
@@ -159,7 +162,7 @@ impl Source {
         }
     }
 
-    /// Its value, if that lies beside the key.
+    /// Returns the value of that version if it lies beside the key, and otherwise nothing.
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self {
@@ -170,15 +173,15 @@ impl Source {
         .unwrap_or_default()
     }
 
-    /// The segment that its value lies in, if the source knows that.
+    /// Returns the segment of that version's value if the source knows it.
     pub(crate) fn segment(&self) -> Option<&Segment> {
         let Source::MemtableSource(young) = self else { return None };
         let Taken { word, .. } = young.taken.get(young.place)?;
         young.generation.segment((word >> 32) as u32).ok()
     }
 
-    /// Goes on to the next key if that costs next to nothing, and answers its head, and whether it
-    /// has a value beside it, for ever. Otherwise the source stays where it is.
+    /// Advances to the next key if that is nearly free. Returns the head of the key, and true if
+    /// its value lies beside it and never expires. Otherwise the source stays where it is.
     #[inline]
     pub(crate) fn advance_simply(&mut self) -> Option<(u64, bool)> {
         match self {
@@ -190,7 +193,7 @@ impl Source {
         }
     }
 
-    /// Goes on to the next key.
+    /// Advances to the next key.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<(), StoreError> {
         match self {
@@ -229,7 +232,7 @@ impl OfOwn {
         self.own.get(self.key.as_deref()?)
     }
 
-    /// Newer than all that counts.
+    /// Returns the version of the current key, numbered as later than every published write.
     fn version(&self) -> Option<Version> {
         let write = self.write()?;
         let value = if write.value.is_some() { Held::Here } else { Held::Gone };
@@ -244,7 +247,7 @@ impl MemtableSource {
 
     fn seek(&mut self, bound: Option<(&[u8], bool)>) -> Result<(), StoreError> {
         self.at_once = RECORDS_AT_FIRST;
-        // Of a key's versions the newest comes first.
+        // The versions of a key are in descending order, the newest first.
         self.fill(match (bound, self.direction) {
             (None, _) => Bound::Unbounded,
             (Some((key, true)), Direction::Forward) => Bound::Included((key, Sequence::MAX)),
@@ -260,7 +263,7 @@ impl MemtableSource {
         self.fill_more()
     }
 
-    /// Takes more records until it is at a key, or there are no more.
+    /// Takes more records until the source is at a key, or at its end.
     #[inline]
     fn fill_more(&mut self) -> Result<(), StoreError> {
         while self.place >= self.taken.len() && !self.is_over {
@@ -274,7 +277,7 @@ impl MemtableSource {
         Ok(())
     }
 
-    /// Takes records from a place on: of each key the newest that is not too new.
+    /// Takes records from a position on: of each key the newest version that is not too new.
     fn fill(&mut self, from: Bound<(&[u8], Sequence)>) -> Result<(), StoreError> {
         let MemtableSource { generation, kvs, at, direction, at_once, words, is_over, .. } = self;
         (self.place, *is_over) = (0, true);
@@ -302,7 +305,8 @@ impl MemtableSource {
                 self.take(found, word);
             }
         }
-        // Forwards the newest of its versions has been met, unless it is too new.
+        // A forward walk has met the newest version of its last key already, unless that one is too
+        // new.
         let is_complete = self.direction == Direction::Forward
             && self
                 .taken
@@ -314,7 +318,7 @@ impl MemtableSource {
         Ok(())
     }
 
-    /// Takes a version of the key that was read last, unless there is a newer one.
+    /// Takes a version of the key that was read last, unless a newer one was taken.
     fn take(&mut self, found: Found, word: u64) {
         match self.taken.last_mut() {
             Some(taken) if self.keys.get(taken.key.clone()) == Some(&self.last) => {
@@ -330,7 +334,7 @@ impl MemtableSource {
         }
     }
 
-    /// Takes the newest version of the key that was read last; the others are passed over then.
+    /// Takes the newest version of the key that was read last. The older ones are skipped then.
     fn complete_last(&mut self) -> Result<(), StoreError> {
         let newest = self.generation.find_older(self.kvs, &self.last, self.at)?;
         if let Some((found, word)) = newest {
@@ -342,7 +346,7 @@ impl MemtableSource {
 
 impl OfRun {
     fn seek(&mut self, bound: Option<(&[u8], bool)>) -> Result<(), StoreError> {
-        // Of a key's versions the newest comes first.
+        // The versions of a key are in descending order, the newest first.
         match (self.direction, bound) {
             (Direction::Forward, None) => self.cursor.seek_first()?,
             (Direction::Backward, None) => self.cursor.seek_last()?,

@@ -1,18 +1,19 @@
-//! Entries ahead of a cursor, which are taken together so that their values, where these lie apart,
-//! are read together: all reads that would have to wait for a disk are begun before the first is
+//! Read-ahead of a cursor. Entries are taken together so that their values, where these lie in
+//! records, are read together: all reads that would wait for a disk begin before the first is
 //! waited for, and neighbours in a file are one read.
 //!
-//! **When.** Not for who finds what he reads in memory, since he waits for nothing: values are read
-//! one by one, until one had to be waited for or lies beside the one before. Then as many entries
-//! are taken as are sure to be wanted, or if nobody has said that, a few, and twice as many each
-//! time. So what is read and never shown is no more than what was shown, about.
+//! **When.** A reader that finds all values in memory waits for nothing and needs no window. Values
+//! are therefore read one by one until one had to be waited for, or lies beside the one before.
+//! Then as many entries are taken as the cursor's limit is sure to need or, without a limit, a few,
+//! and twice as many each time. The values that are read and never shown are thus about as many as
+//! those shown, at most.
 //!
-//! Nor for who finds them in the cache of entries by himself: one is looked for there now and then,
-//! and if it is there, entries are taken together as well, so that the processor fetches what leads
-//! to the others, and what they are, while it copies those before.
+//! A window also helps a reader that finds values in the row cache. One value is looked for there
+//! now and then. If it is there, entries are taken together as well, so that the processor fetches
+//! the index and the entries of later keys while it copies earlier values.
 //!
-//! **Errors** belong to the entry that has them, and are told when the cursor comes to it.
-//! Beginning to read tells of none; a read of several values that fails is done again for each by
+//! **Errors** belong to the entry that has them, and are returned when the cursor comes to it.
+//! Beginning a read returns none; a read of several values that fails is repeated for each value by
 //! itself.
 
 use std::ops::Range;
@@ -26,46 +27,47 @@ use crate::types::{Expiry, KvsId, RecordPlace, SegmentNumber, Sequence};
 use crate::version::core::Core;
 use crate::version::view::{Held, View};
 
-/// So many values are read one by one at first, unless it is known how many are wanted.
+/// Values that are read one by one at first, unless the cursor has a limit.
 const ALONE_AT_FIRST: u32 = 2;
-/// Of so many values that are read one by one it is found out of the first few whether they are in
-/// memory, or of one only where most are: to look takes longer than to read by a sixth.
+/// Period of checks among values that are read one by one. Of each period, the first `LOOKS` reads
+/// check if the value is in memory, or a single one where most values are: a read with the check
+/// takes a sixth longer.
 const ALONE_AT_ONCE: u32 = 32;
 const LOOKS: u32 = 8;
-/// After so many that were in memory, and none that was not, most are.
+/// Checks in a row that find values in memory after which most values are taken to be there.
 const LOOKS_IN_VAIN: u32 = 64;
-/// So many entries are taken ahead first, and at most.
+/// Entries that are taken ahead the first time, and the most that are taken at any time.
 const ENTRIES_MIN: usize = 4;
 const ENTRIES_MAX: usize = 32;
-/// Keys that are gone are passed over, but no more than so many for each entry that is wanted.
+/// Most keys to step over per wanted entry. Deleted keys are skipped, but not without bound.
 const STEPS_FOR_EACH: usize = 8;
-/// What a window takes at most, about, and the part of a store's memory that it may be.
+/// Approximate bytes that a window takes at most, and the part of a store's memory that it may be.
 const BYTES_MAX: u64 = 256 << 10;
 const MEMORY_PART: u64 = 256;
-/// Several values are one read if it has no more bytes.
+/// Most bytes of one read for several values.
 const PIECE_BYTES_MAX: u64 = 64 << 10;
-/// Between two of them there are at most so many bytes that nobody wants: disks move pages.
+/// Most unwanted bytes between two values of one read. Disks transfer whole pages anyway.
 const GAP_BYTES_MAX: u64 = 4096;
 /// Entries ahead of a cursor.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     entries: Vec<Entry>,
-    /// The entry that comes next.
+    /// Index of the next entry.
     next: usize,
     keys: Vec<u8>,
-    /// Values, and what was read of pieces.
+    /// Values, and the contents of pieces that were read.
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Which entries have values that lie apart, and which versions.
+    /// Entries whose values lie in records, and the numbers of their versions.
     apart: Vec<(usize, Sequence)>,
-    /// Which of them have values in pieces, in the order of these.
+    /// Entries whose values lie in pieces, in the order of the pieces.
     order: Vec<usize>,
-    /// A value that was read by itself.
+    /// Record of a value that was read by itself.
     record: Vec<u8>,
     value: Value,
-    /// What went wrong behind the last entry.
+    /// Error that occurred behind the last entry.
     failure: Option<StoreError>,
-    /// There is nothing behind the last entry.
+    /// True if the walk ends behind the last entry.
     is_over: bool,
     charge: Option<(u64, Charge)>,
     pace: Pace,
@@ -78,18 +80,18 @@ struct Entry {
     value: Lies,
 }
 
-/// Where the value of an entry is.
+/// Location of an entry's value.
 #[derive(Debug, Clone)]
 enum Lies {
-    /// Among the bytes.
+    /// In `bytes`.
     Here(Range<usize>),
-    /// In a record that is read when it is wanted.
+    /// In a record that is read when its entry is shown.
     Apart(RecordPlace),
-    /// In a record of a piece.
+    /// In a record of a piece with this index.
     In(RecordPlace, usize),
 }
 
-/// A part of a segment.
+/// A part of a segment that is read at once.
 #[derive(Debug)]
 struct Piece {
     segment: SegmentNumber,
@@ -103,17 +105,17 @@ struct Piece {
 enum State {
     New,
     Begun,
-    /// It was read to here among the bytes.
+    /// The piece was read, and begins at this index of `bytes`.
     Read(usize),
-    /// It cannot be read as a whole.
+    /// The piece cannot be read as a whole.
     Failed,
 }
 
-/// Where the value is that is shown.
+/// Location of the current value.
 #[derive(Debug)]
 enum Value {
     In(Range<usize>),
-    /// In what was read by itself, from here on.
+    /// In `record`, from this index on.
     InRecord(usize),
 }
 
@@ -123,24 +125,25 @@ impl Default for Value {
     }
 }
 
-/// How values were found that were read, and how many are to be read next.
+/// History of the reads of values, which decides how many entries are taken next.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Values that were read by themselves since the walk began, or entries were taken ahead.
+    /// Values that were read by themselves since the walk began or a window was last filled.
     alone: u32,
-    /// Those of them, and of those that were in the cache of entries, to which runs lead.
+    /// Values from runs that came up one by one in that time, whether read or found in the row
+    /// cache.
     flushed: u32,
-    /// Whether it is worth it to take entries ahead.
+    /// True if it pays to take entries ahead.
     is_wanted: bool,
-    /// How many were taken last.
+    /// Number of entries that were taken last.
     entries: usize,
-    /// What was read last by itself, and what before that.
+    /// The last value that was read by itself, and the one before it.
     last: Option<RecordPlace>,
     before: Option<RecordPlace>,
 }
 
-/// Whether those who read values had to wait for disks lately. Who looks at the same time as others
-/// may not count.
+/// Counter of whether readers of values had to wait for disks lately. A note that races with
+/// another reader's may be lost.
 #[derive(Debug, Default)]
 pub(crate) struct Waits(AtomicU32);
 
@@ -159,7 +162,7 @@ impl Waits {
     }
 }
 
-/// What entries are taken of.
+/// Sources and settings from which a window takes entries.
 pub(super) struct Of<'a> {
     pub(super) core: &'a Core,
     pub(super) view: &'a View,
@@ -168,9 +171,9 @@ pub(super) struct Of<'a> {
 }
 
 impl Of<'_> {
-    /// Whether a key begins with what all do that are shown. Comparing with nothing is no small
-    /// thing: it costs hundreds of cycles on processors where a masked load from nowhere has to be
-    /// made good.
+    /// Returns true if a key has the cursor's prefix. The empty prefix is an extra case because
+    /// comparing with it is expensive: it costs hundreds of cycles on processors that must recover
+    /// from a masked load at an unmapped address.
     #[inline]
     pub(super) fn has_prefix(&self, key: &[u8]) -> bool {
         self.prefix.is_empty() || key.starts_with(self.prefix)
@@ -178,7 +181,7 @@ impl Of<'_> {
 }
 
 impl Window {
-    /// Forgets everything: the walk begins anew.
+    /// Forgets everything, for a walk that begins anew.
     pub(super) fn clear(&mut self) {
         self.empty();
         self.pace = Pace::default();
@@ -190,19 +193,19 @@ impl Window {
         (self.next, self.failure, self.is_over) = (0, None, false);
     }
 
-    /// Whether what comes next is in the window.
+    /// Returns true if the next key comes from the window.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         !self.entries.is_empty() || self.is_over || self.failure.is_some()
     }
 
-    /// The key of the entry that was come to last, if there is one in the window.
+    /// Returns the key of the current entry, if there is one in the window.
     pub(super) fn key(&self) -> Option<&[u8]> {
         let entry = self.entries.get(self.next.checked_sub(1)?)?;
         self.keys.get(entry.key.clone())
     }
 
-    /// The value of that entry.
+    /// Returns the value of the current entry.
     pub(super) fn value(&self) -> &[u8] {
         match &self.value {
             Value::In(range) => self.bytes.get(range.clone()),
@@ -211,8 +214,8 @@ impl Window {
         .unwrap_or_default()
     }
 
-    /// Whether it is to be found out of the next value, which is read by itself, if a disk has to
-    /// be waited for.
+    /// Notes that the next value is read by itself. Returns true if that read should check if it
+    /// waits for a disk.
     #[inline]
     pub(super) fn looks(&mut self, place: RecordPlace, waits: &Waits) -> bool {
         let Pace { alone, before, last, .. } = &mut self.pace;
@@ -222,7 +225,7 @@ impl Window {
         number == 1 || (number < LOOKS && waits.are_usual())
     }
 
-    /// Whether the next value that lies where a run leads is looked for in the cache of entries.
+    /// Returns true if the next value from a run should be looked for in the row cache.
     #[inline]
     pub(super) fn looks_in_cache(&mut self) -> bool {
         let number = self.pace.flushed;
@@ -230,13 +233,13 @@ impl Window {
         self.pace.is_wanted || number.is_multiple_of(ALONE_AT_ONCE)
     }
 
-    /// Notes that it was there.
+    /// Notes that the value was in the row cache.
     pub(super) fn note_cached(&mut self) {
         self.pace.alone = self.pace.alone.wrapping_add(1);
         self.pace.is_wanted = true;
     }
 
-    /// Notes how that was found which was looked at, if it is not in memory of the store's.
+    /// Notes the result of a checked read, of a value in a segment whose reads may wait for a disk.
     pub(super) fn note(&mut self, had_to_wait: bool, waits: &Waits) {
         waits.note(had_to_wait);
         let Pace { before, last, .. } = self.pace;
@@ -248,7 +251,7 @@ impl Window {
         self.pace.is_wanted |= had_to_wait || are_neighbours;
     }
 
-    /// How many entries to take ahead now, if so many are wanted at most; 0: none.
+    /// Returns the number of entries to take ahead now, at most `limit`; 0 for none.
     #[inline]
     pub(super) fn wanted(&mut self, limit: Option<u64>) -> usize {
         if self.pace.is_wanted { self.pace.wanted(limit) } else { 0 }
@@ -284,7 +287,8 @@ impl Window {
         self.pace.is_wanted |= are_cached;
     }
 
-    /// Adds an entry, unless it is gone; answers the bytes of its record if that is to be read.
+    /// Adds an entry unless its key is deleted. Returns the bytes of its record if that is to be
+    /// read.
     fn add(&mut self, merged: &Merged, of: &Of<'_>, taken: &Taken, alone_bytes: u64) -> u64 {
         let Taken { version, is_deleted } = taken;
         if *is_deleted || version.value == Held::Gone {
@@ -294,7 +298,8 @@ impl Window {
         self.keys.extend_from_slice(merged.key());
         let key = from..self.keys.len();
         let value = match version.value {
-            // A segment that is not there is an error of this entry, when it is come to.
+            // A missing segment is an error of this entry, and returned when the cursor comes to
+            // it.
             Held::Apart(place) => match of.view.segment(place.segment) {
                 Ok(segment) if segment.may_wait() => Lies::In(place, 0),
                 _ => Lies::Apart(place),
@@ -319,8 +324,8 @@ impl Window {
         apart_bytes
     }
 
-    /// Takes values that are there out of the cache of entries, and puts the others into the order;
-    /// answers whether half of all entries were there.
+    /// Takes values from the row cache, and puts the other entries into `order`. Returns true if
+    /// more than half of all entries were cached.
     fn find_cached(&mut self, of: &Of<'_>) -> bool {
         let Window { entries, keys, bytes, apart, order, .. } = self;
         let cache: &RowCache = &of.core.entries;
@@ -343,7 +348,7 @@ impl Window {
         found * 2 > entries.len()
     }
 
-    /// Cuts what is to be read into pieces.
+    /// Groups the records that are to be read into pieces.
     fn cut(&mut self) {
         let Window { entries, pieces, order, .. } = self;
         let place_of = |entry: &Entry| match entry.value {
@@ -362,7 +367,7 @@ impl Window {
         }
     }
 
-    /// Begins to read all pieces, what is wanted first before the others. Those that are in memory
+    /// Begins to read all pieces, in the order in which they are shown. Pieces that are in memory
     /// are read by that.
     fn begin(&mut self, of: &Of<'_>) {
         let values: u32 = self.pieces.iter().map(|piece| piece.values).sum();
@@ -387,7 +392,7 @@ impl Window {
         self.pace.is_wanted = begun > 0 || are_neighbours;
     }
 
-    /// Counts what it holds in the memory of the store.
+    /// Charges the window's buffers to the store's memory budget.
     fn count(&mut self, of: &Of<'_>) {
         let bytes = (self.keys.capacity() + self.bytes.capacity()) as u64;
         if self.charge.as_ref().is_none_or(|(charged, _)| *charged < bytes) {
@@ -396,10 +401,11 @@ impl Window {
         }
     }
 
-    /// Comes to the next entry that is to be shown; false if there is none in the window.
+    /// Advances to the next entry to show. Returns false if there is none in the window.
     ///
     /// # Errors
-    /// If its value cannot be read or is damaged, or if what follows the last entry cannot be read.
+    /// Fails if the value of the entry cannot be read or is damaged, or if what follows the last
+    /// entry cannot be read.
     pub(super) fn go_on(&mut self, of: &Of<'_>) -> Result<bool, StoreError> {
         while let Some(entry) = self.entries.get(self.next) {
             self.next += 1;
@@ -427,13 +433,13 @@ impl Window {
         Ok(false)
     }
 
-    /// Whether there is nothing behind the window.
+    /// Returns true if nothing follows the window.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Waits for a piece, unless it was read; answers where the place 0 of its segment would be
-    /// among the bytes, or none if it can only be read value by value.
+    /// Waits for a piece that was not read yet. Returns the index in `bytes` that offset 0 of its
+    /// segment would have, or `None` if the piece can only be read value by value.
     fn read_piece(&mut self, of: &Of<'_>, number: usize) -> Result<Option<usize>, StoreError> {
         let Some(piece) = self.pieces.get_mut(number) else { return Ok(None) };
         if matches!(piece.state, State::New | State::Begun) {
@@ -451,7 +457,7 @@ impl Window {
         })
     }
 
-    /// The value in a record that was read with its piece.
+    /// Finds the value in a record that was read with its piece.
     fn find_in(
         &self,
         of: &Of<'_>,
@@ -488,7 +494,7 @@ impl Pace {
             None if self.entries == 0 && self.alone < ALONE_AT_FIRST => 0,
             None => (2 * self.entries).clamp(ENTRIES_MIN, ENTRIES_MAX),
         };
-        // One is no more together than by itself.
+        // A single entry gains nothing from a window.
         if wanted > 1 { wanted } else { 0 }
     }
 }
@@ -504,8 +510,8 @@ impl Piece {
         self.end - self.offset
     }
 
-    /// Takes a record that lies behind it, if it is near; what lies between them is no more than
-    /// what is wanted before.
+    /// Extends the piece by a record that lies behind it, if that is near. The gap is no larger
+    /// than the piece, so at most half of what is read is unwanted.
     fn take(&mut self, place: RecordPlace) -> bool {
         let next = Piece::of(place);
         let gap_max = GAP_BYTES_MAX.min(self.bytes());

@@ -1,4 +1,4 @@
-//! Whether somebody else has changed what a transaction is about to write.
+//! Conflict detection: finds changes by other writers to the keys that a transaction writes.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::types::{KvsId, Sequence};
 use crate::version::view::{View, ViewRun};
 use crate::wal::record::{Draft, Kind};
 
-/// A part of a view that may have changes behind a write.
+/// A part of a view that may hold changes after a given write.
 enum Part<'a> {
     MemtableSource(&'a Arc<Generation>),
     Run(&'a ViewRun),
 }
 
 impl View {
-    /// Whether what a draft writes, a key or all with a prefix, was changed by a write behind
-    /// `since`, whether or not that gave a value. `now` is the last write that counts.
+    /// Returns true if a write after `since` changed the key of a draft, or any key with its
+    /// prefix. Deletes count as changes. `now` is the last published write.
     ///
     /// # Errors
-    /// If a disk fails, or what is read is damaged.
+    /// Fails if a disk fails, or if the data read are damaged.
     pub(super) fn was_changed(
         &self,
         draft: &Draft<'_>,
@@ -36,19 +36,19 @@ impl View {
         Ok(self.last_change(draft.kvs, draft.key, since)? > since)
     }
 
-    /// What may have changes behind a write, the newest first.
+    /// Returns the parts that may hold changes after `since`, the newest first.
     fn parts_behind(&self, kvs: KvsId, since: Sequence) -> impl Iterator<Item = Part<'_>> {
         let closed = self.closed.iter().take_while(move |(_, last)| *last > since);
-        // The young one has no last write yet.
+        // The active generation has no last write yet.
         let young = std::iter::once(&self.young).chain(closed.map(|(closed, _)| closed));
         let runs = self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter());
         let is_behind = move |it: &&ViewRun| it.run.summary().sequence_greatest > since;
-        // Where one is not, none of those before it is.
+        // Once a run has no writes after `since`, no older run has any.
         young.map(Part::MemtableSource).chain(runs.take_while(is_behind).map(Part::Run))
     }
 
-    /// The last write that changed a key, whether or not it gave it a value, if it is behind
-    /// `since`; else some write that is not.
+    /// Returns the last write that changed a key if it comes after `since`, and otherwise some
+    /// write that does not. Deletes count as changes.
     fn last_change(&self, kvs: KvsId, key: &[u8], since: Sequence) -> Result<Sequence, StoreError> {
         let mut gone = Sequence(0);
         let covering = |prefixes: &Prefixes| prefixes.covering(key, Sequence::MAX);
@@ -72,7 +72,7 @@ impl View {
         Ok(gone)
     }
 
-    /// Whether any key with a prefix was changed behind `since`.
+    /// Returns true if any key with a prefix was changed after `since`.
     fn was_changed_within(
         &self,
         kvs: KvsId,
@@ -103,7 +103,7 @@ impl View {
     }
 }
 
-/// Whether a source has a version behind a write among the keys with a prefix.
+/// Returns true if a source has a version after `since` of a key with a prefix.
 fn has_newer(mut source: Source, prefix: &[u8], since: Sequence) -> Result<bool, StoreError> {
     source.seek(Some((prefix, true)))?;
     while source.key().is_some_and(|key| key.starts_with(prefix)) {

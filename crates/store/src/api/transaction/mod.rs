@@ -1,5 +1,5 @@
-//! Transactions: reads of one time, and writes that count together, unless somebody else has
-//! changed one of their keys since.
+//! Transactions: reads of one moment, and writes that take effect together, unless another writer
+//! has changed one of their keys since.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,12 +25,13 @@ pub(crate) use own::{Own, OwnWrite};
 mod changes;
 mod own;
 
-/// How a transaction is begun.
+/// Options with which a transaction begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionOptions {
-    /// After so long it can only be given up: what it sees takes space as long as it may be used.
+    /// Age after which a transaction can only be dropped. The versions that it sees take space for
+    /// as long as it may be used.
     pub age_max: Duration,
-    /// The most bytes that its writes may take in memory.
+    /// Most bytes that its writes may take in memory.
     pub bytes_max: u64,
 }
 
@@ -42,20 +43,20 @@ impl Default for TransactionOptions {
 
 /// Reads and writes of one or several [`Kvs`] of a store that happen at once or not at all.
 ///
-/// **Snapshot isolation.** It sees the store as it was when it began, and its own writes. It is
-/// committed only if none of the keys that it has written was changed by anybody since it began:
-/// of several transactions that write one key, the first that is committed wins, and the others get
-/// [`StoreError::Conflict`]. Plain writes and batches count as others, too, and never wait.
+/// **Snapshot isolation.** A transaction sees the store as it was when it began, and its own
+/// writes. It is committed only if no other writer has changed a key that it writes since it began.
+/// Of several transactions that write one key, the first to commit wins, and the others get
+/// [`StoreError::Conflict`]. Plain writes and batches count as other writers too, and never wait.
 ///
-/// What it has only *read* may have changed when it is committed. So two transactions that each
-/// read what the other one writes may both be committed, which no order of the two explains (write
-/// skew). Where that matters, write what was read as well.
+/// Keys that a transaction has only *read* may have changed when it is committed. Two transactions
+/// that each read what the other one writes may therefore both be committed, which no order of the
+/// two explains (write skew). Where that matters, write the keys that were read as well.
 ///
-/// Who removes all keys with a prefix has written each key that begins so, whether or not it is
-/// there: whatever anybody does to one of them since is a conflict.
+/// A range delete writes each key with its prefix, whether or not the key exists. Any change to one
+/// of them by another writer is a conflict.
 ///
-/// In the log its writes are one group: after a crash all of them are there or none. Dropped
-/// without a commit, it has done nothing.
+/// In the log the writes are one group: after a crash either all or none of them are there. A
+/// transaction that is dropped without a commit has no effect.
 ///
 /// ```
 /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -73,7 +74,7 @@ impl Default for TransactionOptions {
 ///     transaction.delete(&from, b"coin")?;
 ///     transaction.put(&to, b"coin", &coin)?;
 ///     match transaction.commit() {
-///         // Somebody else was faster: look again.
+///         // Another writer was faster: try again.
 ///         Err(StoreError::Conflict) => {}
 ///         done => drop(done?),
 ///     }
@@ -88,24 +89,24 @@ pub struct Transaction {
     own: BTreeMap<KvsId, OwnKvs>,
     bytes: u64,
     bytes_max: u64,
-    /// When it can only be given up.
+    /// Time from which it can only be dropped.
     end: Nanos,
     number: u64,
 }
 
-/// The transactions that there are: what they depend on is not forgotten.
+/// The open transactions. Compactions keep the changes that these must still notice.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions(Mutex<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    /// By number: which writes it sees, and when it can only be given up.
+    /// Sequence number that each transaction sees, and its end, by the transaction's number.
     all: BTreeMap<u64, (Sequence, Nanos)>,
 }
 
 impl Transactions {
-    /// Notes one, with a snapshot that is taken when it is noted already.
+    /// Registers a transaction and takes its snapshot under the same lock, so no horizon misses it.
     fn begin(&self, core: &Core, end: Nanos) -> (u64, Snapshot) {
         let mut open = self.0.lock();
         let number = open.next;
@@ -119,14 +120,15 @@ impl Transactions {
         self.0.lock().all.remove(&number);
     }
 
-    /// All changes after this write must still be told from no change at all.
+    /// Returns the write after which every change of a key must still be noticeable to some
+    /// transaction.
     pub(crate) fn horizon(&self, now: Nanos) -> Sequence {
         let open = self.0.lock();
         let live = open.all.values().filter(|(_, end)| *end > now);
         live.map(|(at, _)| *at).min().unwrap_or(Sequence::MAX)
     }
 
-    /// How many there are.
+    /// Returns the number of open transactions.
     pub(crate) fn count(&self) -> u64 {
         self.0.lock().all.len() as u64
     }
@@ -136,7 +138,7 @@ impl Kvdb {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// If the store is closed, or was opened to be read.
+    /// Fails if the store is closed, or was opened to be read only.
     pub fn transaction(&self, options: TransactionOptions) -> Result<Transaction, StoreError> {
         let core = self.core();
         core.log()?;
@@ -149,7 +151,7 @@ impl Kvdb {
 }
 
 impl Transaction {
-    /// The last write of others that it sees.
+    /// Returns the last write of others that the transaction sees.
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.snapshot.sequence()
@@ -158,15 +160,16 @@ impl Transaction {
     /// Gives a key a value.
     ///
     /// # Errors
-    /// If the key or the value cannot be kept, or the transaction has become too large or too old.
+    /// Fails if the size of the key or the value is not allowed, or if the transaction has become
+    /// too large or too old.
     pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.put_for(kvs, key, value, None)
     }
 
-    /// Gives a key a value for some time; none is as long as the [`Kvs`] says.
+    /// Gives a key a value with a time to live. `None` stands for the time to live of the [`Kvs`].
     ///
     /// # Errors
-    /// As [`put`](Transaction::put).
+    /// Fails as [`put`](Transaction::put) does.
     pub fn put_for(
         &mut self,
         kvs: &Kvs,
@@ -179,19 +182,21 @@ impl Transaction {
         self.write(kvs, key, OwnWrite { value: Some(value.to_vec()), expiry })
     }
 
-    /// Removes a key.
+    /// Deletes a key.
     ///
     /// # Errors
-    /// If the key cannot be kept, or the transaction has become too large or too old.
+    /// Fails if the size of the key is not allowed, or if the transaction has become too large or
+    /// too old.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<(), StoreError> {
         check_sizes(key, &[])?;
         self.write(kvs, key, OwnWrite { value: None, expiry: Expiry::NEVER })
     }
 
-    /// Removes all keys that begin so, those that it has put before as well.
+    /// Deletes all keys with a prefix, including those that this transaction has put before.
     ///
     /// # Errors
-    /// If no key could, or the transaction has become too large or too old.
+    /// Fails if the size of the prefix is not allowed, or if the transaction has become too large
+    /// or too old.
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<(), StoreError> {
         check_prefix(prefix)?;
         self.grow(kvs, |own| own.growth_by_prefix(prefix))?.delete_prefix(prefix);
@@ -203,7 +208,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// What it has written of a `Kvs`, which is about to grow by so many bytes.
+    /// Accounts for a write and returns the transaction's writes to its `Kvs`. `growth` computes
+    /// the bytes by which they grow.
     fn grow(
         &mut self,
         kvs: &Kvs,
@@ -221,19 +227,20 @@ impl Transaction {
         Ok(own)
     }
 
-    /// The value that a key has in it.
+    /// Returns the value of a key as the transaction sees it.
     ///
     /// # Errors
-    /// If a disk fails, what is read is damaged, or the transaction has become too old.
+    /// Fails if a disk fails, if the data read are damaged, or if the transaction has become too
+    /// old.
     pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.multi_get(kvs, &[key])?.pop().flatten())
     }
 
-    /// The values that several keys have in it, in their order. Those that lie on disks are read
-    /// together.
+    /// Returns the values of several keys as the transaction sees them, in the order of the keys.
+    /// Values on disks are read concurrently.
     ///
     /// # Errors
-    /// As [`get`](Transaction::get).
+    /// Fails as [`get`](Transaction::get) does.
     pub fn multi_get(&self, kvs: &Kvs, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.check(kvs)?;
         let own = self.own.get(&kvs.id());
@@ -249,10 +256,11 @@ impl Transaction {
         Ok(said.into_iter().map(value_of).collect())
     }
 
-    /// Walks over the keys as they are in it now: what it writes later, the cursor does not show.
+    /// Creates a cursor over the keys as the transaction sees them now. The cursor does not show
+    /// later writes of the transaction.
     ///
     /// # Errors
-    /// If the store is closed, or the transaction has become too old.
+    /// Fails if the store is closed, or if the transaction has become too old.
     pub fn cursor(&self, kvs: &Kvs, options: CursorOptions) -> Result<Cursor, StoreError> {
         self.check(kvs)?;
         kvs.check_there()?;
@@ -261,13 +269,13 @@ impl Transaction {
         Ok(Cursor::with_own(kvs, &self.snapshot, options, Some(own)))
     }
 
-    /// Lets its writes count, all at once; answers the number of the last. They survive crashes as
-    /// others do.
+    /// Makes the writes of the transaction visible, all at once. Returns the number of the last
+    /// one. They survive crashes as other writes do.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if somebody else has changed one of its keys since it began;
-    /// [`StoreError::Aged`] if it has become too old; else as [`Kvdb::write`]. Unless a write has
-    /// failed, nothing has changed then.
+    /// Fails with [`StoreError::Conflict`] if another writer has changed one of the keys since the
+    /// transaction began, with [`StoreError::Aged`] if it has become too old, and otherwise as
+    /// [`Kvdb::write`] does. Unless a write to the log failed, nothing has changed then.
     pub fn commit(self) -> Result<Sequence, StoreError> {
         let drafts: Vec<Draft<'_>> =
             self.own.iter().flat_map(|(kvs, own)| own.drafts(*kvs)).collect();
@@ -290,7 +298,9 @@ impl Transaction {
             false => core.entries.lock_all(keys),
         };
         let now = Snapshot::of(core);
-        // After the view: what was forgotten in it was so while this was young enough to be asked.
+        // The age is checked after the view is taken. Compactions forget changes only of
+        // transactions that are too old, so this view has all that a transaction needs that is not
+        // too old now.
         self.check_age()?;
         let (view, last) = now.parts();
         for draft in &drafts {
@@ -304,8 +314,8 @@ impl Transaction {
         core.append(&drafts, held)
     }
 
-    /// Looks for changes of keys with prefixes that are to be removed while nobody has to wait for
-    /// it; answers up to which write it has done so.
+    /// Checks the prefixes that are to be deleted for conflicts, before any locks make other
+    /// writers wait. Returns the write up to which it has looked.
     fn look_at_prefixes(&self, drafts: &[Draft<'_>]) -> Result<Sequence, StoreError> {
         let mut prefixes = drafts.iter().filter(|draft| draft.kind == Kind::RangeDelete).peekable();
         if prefixes.peek().is_none() {
@@ -321,11 +331,11 @@ impl Transaction {
         Ok(last)
     }
 
-    /// The same, and makes it durable: it survives the machine's crash as well.
+    /// Commits the transaction and makes it durable, so that it survives a crash of the machine.
     ///
     /// # Errors
-    /// As [`commit`](Transaction::commit). If the disk fails while it is made durable, it counts
-    /// until the store is closed, and may be gone then.
+    /// Fails as [`commit`](Transaction::commit) does. If the disk fails while the writes are made
+    /// durable, they are visible until the store is closed, and may be lost then.
     pub fn commit_durably(self) -> Result<Sequence, StoreError> {
         let core = self.core.clone();
         let last = self.commit()?;
@@ -333,7 +343,7 @@ impl Transaction {
         Ok(last)
     }
 
-    /// Refuses what it cannot be used for.
+    /// Checks that the `Kvs` belongs to this store, and that the transaction is not too old.
     fn check(&self, kvs: &Kvs) -> Result<(), StoreError> {
         if !Arc::ptr_eq(kvs.core(), &self.core) {
             return Err(StoreError::OtherStore { what: format!("Kvs '{}'", kvs.name()) });

@@ -1,4 +1,4 @@
-//! What a transaction has written of a `Kvs`, and what that makes of its keys.
+//! A transaction's own writes to a `Kvs`, and the state that they give to its keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -9,39 +9,39 @@ use crate::types::{Expiry, KvsId, Sequence};
 use crate::version::core::Core;
 use crate::wal::record::{Draft, HEADER_BYTES, Kind};
 
-/// What a transaction has written to keys of a `Kvs`.
+/// A transaction's writes to single keys of a `Kvs`.
 pub(crate) type Own = BTreeMap<Vec<u8>, OwnWrite>;
 
-/// A write that does not count yet.
+/// A write that is not committed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnWrite {
-    /// None: the key is gone.
+    /// The new value; `None` deletes the key.
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) expiry: Expiry,
 }
 
-/// All that a transaction has written of a `Kvs`.
+/// A transaction's writes to a `Kvs`.
 ///
-/// A prefix takes what was written to its keys before along: what is left of them was written
-/// later. So all prefixes may come first when the transaction is committed, in any order.
+/// A range delete drops the earlier writes to its keys, so those that are left are later than any
+/// range delete. On commit, all range deletes may therefore come first, in any order.
 #[derive(Debug, Default)]
 pub(super) struct OwnKvs {
     writes: Arc<Own>,
-    /// Prefixes of which all keys are gone; none of them begins with another.
+    /// Prefixes of range deletes, none of which begins with another.
     prefixes: BTreeSet<Vec<u8>>,
 }
 
-/// What a transaction itself says of a key.
+/// State that a transaction itself gives to a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said<'a> {
-    /// This was written last.
+    /// The last write to the key.
     Write(&'a OwnWrite),
-    /// It is gone, with others.
+    /// The key was deleted by a range delete.
     Gone,
 }
 
 impl OwnWrite {
-    /// About what it takes in memory.
+    /// Returns about as many bytes as the write takes in memory.
     fn bytes(&self, key: &[u8]) -> u64 {
         (key.len() + self.value.as_ref().map_or(0, Vec::len) + HEADER_BYTES + 4) as u64
     }
@@ -67,7 +67,8 @@ fn bytes_of_prefix(prefix: &[u8]) -> u64 {
 }
 
 impl OwnKvs {
-    /// What a write takes more in memory than the one of the same key before; less is negative.
+    /// Returns the bytes by which memory grows when a write replaces an earlier one of its key. The
+    /// result is negative if it shrinks.
     pub(super) fn growth(&self, key: &[u8], write: &OwnWrite) -> i64 {
         let before = self.writes.get(key).map_or(0, |before| before.bytes(key));
         write.bytes(key) as i64 - before as i64
@@ -78,7 +79,8 @@ impl OwnKvs {
         Arc::make_mut(&mut self.writes).insert(key.to_vec(), write);
     }
 
-    /// What a prefix takes more in memory than what it takes along; less is negative.
+    /// Returns the bytes by which memory grows when a range delete replaces the writes that it
+    /// covers. The result is negative if it shrinks.
     pub(super) fn growth_by_prefix(&self, prefix: &[u8]) -> i64 {
         let own = if self.covers(prefix) { 0 } else { bytes_of_prefix(prefix) as i64 };
         let writes = self.writes_with(prefix).map(|(key, write)| write.bytes(key));
@@ -87,7 +89,7 @@ impl OwnKvs {
         own - writes.chain(prefixes).sum::<u64>() as i64
     }
 
-    /// Removes all keys with a prefix.
+    /// Deletes all keys with a prefix.
     pub(super) fn delete_prefix(&mut self, prefix: &[u8]) {
         let writes: Vec<Vec<u8>> = self.writes_with(prefix).map(|(key, _)| key.clone()).collect();
         if !writes.is_empty() {
@@ -119,15 +121,16 @@ impl OwnKvs {
         from.take_while(move |it| it.starts_with(prefix))
     }
 
-    /// Whether a key, or all with this prefix, went with a prefix.
+    /// Returns true if a range delete covers a key, or all keys with a prefix.
     fn covers(&self, key: &[u8]) -> bool {
-        // Between a prefix of the key and the key there are only such as begin with that prefix.
+        // A prefix of the key sorts before it. Every prefix in between would begin with that one,
+        // which the set rules out.
         let up_to = (Bound::Unbounded, Bound::Included(key));
         let before = self.prefixes.range::<[u8], _>(up_to).next_back();
         before.is_some_and(|prefix| key.starts_with(prefix))
     }
 
-    /// What it says of a key; none if nothing.
+    /// Returns the state that the transaction gives to a key, if any.
     pub(super) fn said_of(&self, key: &[u8]) -> Option<Said<'_>> {
         match self.writes.get(key) {
             Some(write) => Some(Said::Write(write)),
@@ -135,18 +138,18 @@ impl OwnKvs {
         }
     }
 
-    /// What was written to keys.
+    /// Returns the writes to single keys.
     pub(super) fn writes(&self) -> Arc<Own> {
         self.writes.clone()
     }
 
-    /// The prefixes as those of a write that is later than all that counts.
+    /// Returns the range deletes, numbered as later than every published write.
     pub(super) fn range_deletes(&self) -> Option<Arc<Prefixes>> {
         let all = self.prefixes.iter().map(|prefix| (prefix.clone(), Sequence::MAX));
         (!self.prefixes.is_empty()).then(|| Arc::new(Prefixes::of(all)))
     }
 
-    /// What is to be written for it, in an order in which it means what it says.
+    /// Returns the drafts to commit. Range deletes come first: every write that is left is later.
     pub(super) fn drafts(&self, kvs: KvsId) -> impl Iterator<Item = Draft<'_>> {
         let prefixes = self.prefixes.iter();
         let prefixes = prefixes.map(move |prefix| Draft::gone(kvs, Kind::RangeDelete, prefix));
@@ -170,8 +173,8 @@ mod tests {
         (0..1 + rng.below(4)).map(|_| [7, 8, 255][rng.below(3) as usize]).collect()
     }
 
-    /// Writes and prefixes in any order against a list of all of them, of which the last counts;
-    /// what they take in memory against what is left.
+    /// Applies writes and range deletes in random order, and compares with a list in which the last
+    /// one counts. The bytes that were added up must match the bytes that are left.
     #[test]
     fn the_last_word_on_a_key_counts() {
         let mut rng = Rng::new(3);

@@ -1,4 +1,4 @@
-//! What cached blocks lie in, and how many bytes are alive.
+//! Memory of cached blocks, and the count of bytes that are alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,31 +8,31 @@ use entresol_media::{IoBuffer, SlotPool};
 use crate::cache::budget::Room;
 use crate::run::PAGE_BYTES;
 
-/// What remembering a block takes beside its bytes: its entry in the map, in a queue, and later
-/// its name among those that left.
+/// Bytes that remembering a block takes beside its contents: its entry in the map, in a queue, and
+/// later its name among the evicted ones.
 const OVERHEAD_BYTES: u64 = 256;
 
-/// What a block with so many bytes counts for.
+/// Returns the bytes that a block of so many bytes counts for.
 pub(super) fn weight_of(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + OVERHEAD_BYTES
 }
 
-/// How many bytes are alive.
+/// Bytes that are alive.
 #[derive(Debug)]
 pub(super) struct Usage {
     room: Arc<Room>,
     pub(super) most: AtomicU64,
-    /// By how much the limit was exceeded at most.
+    /// Most bytes by which the limit was ever exceeded.
     pub(super) over_most: AtomicU64,
-    /// Those of blocks that are to stay longer.
+    /// Bytes of preferred blocks.
     pub(super) preferred: AtomicU64,
-    /// What blocks of a page lie in. Kept slots count as they did: they are for the next blocks.
-    /// None if the system has no address space: then they lie where all else does.
+    /// Memory of blocks of one page. Spare slots go on counting, since they are for the next
+    /// blocks. `None` if the system has no address space; such blocks then lie in ordinary memory.
     slots: Option<Arc<SlotPool>>,
 }
 
 impl Usage {
-    /// Of pages that take of such a room.
+    /// Creates a count of blocks that take memory of a budget.
     pub(super) fn new(room: &Arc<Room>) -> Usage {
         let zero = || AtomicU64::new(0);
         let slots = u32::try_from(room.bytes() / PAGE_BYTES as u64).unwrap_or(u32::MAX);
@@ -45,7 +45,7 @@ impl Usage {
         &self.room
     }
 
-    /// The limit, as it is now.
+    /// Returns the current limit.
     pub(super) fn cap(&self) -> u64 {
         self.room.pages_cap()
     }
@@ -54,7 +54,7 @@ impl Usage {
         self.room.pages()
     }
 
-    /// Counts bytes if they are not more than `most` with what there is.
+    /// Counts bytes if the sum is at most `most`. Returns false if it is not.
     pub(super) fn take(&self, bytes: u64, most: u64) -> bool {
         let more = |now: u64| now.checked_add(bytes).filter(|sum| *sum <= most);
         let taken = self.bytes().fetch_update(Relaxed, Relaxed, more);
@@ -76,22 +76,22 @@ impl Usage {
         self.preferred.load(Relaxed) <= self.cap() / 2
     }
 
-    /// How many slots are kept.
+    /// Returns the number of spare slots.
     pub(super) fn spares(&self) -> usize {
         self.slots.as_ref().map_or(0, |slots| slots.kept())
     }
 
-    /// What they count for.
+    /// Returns the bytes that spare slots count for.
     pub(super) fn spare_bytes(&self) -> u64 {
         self.spares() as u64 * (PAGE_BYTES as u64 + OVERHEAD_BYTES)
     }
 
-    /// The others.
+    /// Returns the bytes that are not spare.
     pub(super) fn in_use(&self) -> u64 {
         self.bytes().load(Relaxed).saturating_sub(self.spare_bytes())
     }
 
-    /// Gives back a slot that is kept; answers whether there was one.
+    /// Gives a spare slot back to the system. Returns false if there is none.
     pub(super) fn free_spare(&self) -> bool {
         let is_free = self.slots.as_ref().is_some_and(|slots| slots.give_back());
         if is_free {
@@ -109,7 +109,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Of bytes that were taken.
+    /// Creates a charge for bytes that were counted already.
     pub(super) fn new(usage: &Arc<Usage>, bytes: u64) -> Charge {
         Charge { usage: Arc::clone(usage), bytes }
     }
@@ -122,7 +122,7 @@ impl Drop for Charge {
     }
 }
 
-/// The bytes of a block. When it is dropped, the slot of one of a page is kept for the next block.
+/// The bytes of a block. When a block of one page is dropped, its slot is kept for the next one.
 #[derive(Debug)]
 pub(super) struct Frame {
     bytes: Bytes,
@@ -131,23 +131,23 @@ pub(super) struct Frame {
 
 #[derive(Debug)]
 enum Bytes {
-    /// A page's.
+    /// Bytes of one page.
     Slot(IoBuffer),
-    /// Of several pages, or those for which there is no slot.
+    /// Bytes of several pages, or of a page for which there is no slot.
     Apart(Box<[u8]>),
-    /// None any more.
+    /// The frame is being dropped.
     Gone,
 }
 
 impl Frame {
-    /// With these bytes, for which what they count was taken.
+    /// Creates a frame with these bytes, which were counted already.
     pub(super) fn new(usage: &Arc<Usage>, bytes: &[u8]) -> Frame {
         let slots = usage.slots.as_ref().filter(|_| bytes.len() == PAGE_BYTES);
         let slot = slots.and_then(|slots| slots.bare_buffer(PAGE_BYTES));
         Frame::of(usage, slot, bytes)
     }
 
-    /// With these bytes, in a slot that was kept, if there is one for them.
+    /// Creates a frame with these bytes in a spare slot, if there is one.
     pub(super) fn spare(usage: &Arc<Usage>, bytes: &[u8]) -> Option<Frame> {
         let slots = usage.slots.as_ref().filter(|_| bytes.len() == PAGE_BYTES)?;
         let slot = slots.kept_buffer(PAGE_BYTES)?;
@@ -175,7 +175,7 @@ impl Frame {
         }
     }
 
-    /// What it counts for.
+    /// Returns the bytes that the frame counts for.
     pub(super) fn weight(&self) -> u64 {
         self.charge.bytes
     }
@@ -188,7 +188,8 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         if let Bytes::Slot(slot) = std::mem::replace(&mut self.bytes, Bytes::Gone) {
-            // The slot is kept, and goes on counting, or one of those that are.
+            // The slot becomes a spare, and goes on counting. Above the limit, one of the spares is
+            // freed instead.
             drop(slot);
             self.charge.bytes = 0;
             let usage = &self.charge.usage;

@@ -1,24 +1,24 @@
-//! The one cache of what was read of sorted runs, or written to them: blocks that were checked, or
-//! just made, under one limit of bytes for a whole `Kvdb`.
+//! The block cache: verified or just written blocks of sorted runs, under one limit of bytes for a
+//! whole `Kvdb`.
 //!
-//! What is kept is chosen as S3-FIFO does (J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO
-//! Queues are All You Need for Cache Eviction", section 4): a block that comes for the first time
-//! must be found again before it leaves a small queue, else it makes room and only its name is
-//! remembered for a while. So a scan, which finds each block once, drives nothing out. Index blocks
-//! and pages of filters skip the small queue and stay longer, up to half of the limit together:
-//! each stands before hundreds of blocks.
+//! Eviction follows S3-FIFO (J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO Queues are All
+//! You Need for Cache Eviction", section 4). A new block must be found again before it leaves a
+//! small queue, or it is evicted, and only its name is remembered for a while. A scan, which finds
+//! each block once, therefore evicts nothing of value. Index blocks and pages of filters skip the
+//! small queue and stay longer, up to half of the limit together: each of them leads to hundreds of
+//! blocks.
 //!
-//! **The limit** holds for everything alive, not for what is cached alone: a block counts from
-//! before it is allocated until the last reader has let go of it, with what the cache needs to
-//! remember it, and so do the buffers for reading. What a block of one page lay in is kept for the
-//! next, whoever reads that, and counts as well. A block in use is not driven out, since that
-//! would free nothing. If everything is in use, readers are still served, for else they would wait
-//! for each other: what they hold is then counted as [`BlockCacheCounts::over_bytes_most`].
+//! **The limit** holds for everything alive, not only for what is cached. A block counts from
+//! before it is allocated until its last reader has dropped it, along with what the cache needs to
+//! remember it. Read buffers count as well, and so do slots of one page that are kept for the next
+//! block. A block in use is not evicted, since that would free nothing. If everything is in use,
+//! readers are still served, or they would wait for each other. The excess is reported as
+//! [`BlockCacheCounts::over_bytes_most`].
 //!
-//! Who may touch what: a shard's queues and map belong to whoever holds its lock; no two shards are
-//! locked at once, and nobody reads, writes or waits while he holds one. The list of what is kept
-//! for the next blocks is locked within that of a shard or alone. How often a block was found is
-//! counted without the lock for writing.
+//! Who may touch what: a shard's queues and map belong to the thread that holds its lock. No two
+//! shards are locked at once, and no thread reads, writes or waits while it holds such a lock. The
+//! list of spare slots is locked within the lock of a shard, or alone. The counter of how often a
+//! block was found is changed without the write lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -41,83 +41,82 @@ pub(crate) use page::{Page, PageId, PageKind};
 use frame::{Frame, Usage, weight_of};
 use shard::Shard;
 
-/// How many locks the cache has.
+/// Number of locks of the cache.
 const SHARDS: u64 = 16;
-/// The least that a cache may have: room for what a few readers use at once.
+/// Fewest bytes of a cache: room for what a few readers use at once.
 pub(crate) const CACHE_BYTES_MIN: u64 = 256 << 10;
-/// The bytes of a buffer for reading that is kept for the next read. Larger ones are not.
+/// Bytes of a read buffer that is kept for the next read. Larger ones are not kept.
 const BUFFER_BYTES: usize = 32 << 10;
-/// A larger one has so many: allocators map that by itself, and what is not used of it takes no
-/// memory. Smaller ones would leave holes among blocks.
+/// Fewest bytes of a larger buffer. The allocator maps buffers of this size separately, and their
+/// unused part takes no memory. Smaller ones would leave holes between blocks.
 const MAPPED_BYTES: usize = 256 << 10;
-/// How many buffers are kept.
+/// Most buffers that are kept.
 const BUFFERS_MAX: usize = 4;
-/// By so much the cache becomes smaller when something is added, if it is over its limit.
+/// Bytes by which the cache shrinks whenever a block is added while it is over its limit.
 const SHRINK_BYTES: u64 = 32 << 10;
-/// So many slots are kept for the next blocks.
+/// Most spare slots that are kept for the next blocks.
 const SPARES_MAX: usize = 64;
-/// Reading from front to back takes one read for so many bytes.
+/// Bytes of one read in a preload from front to back.
 const PRELOAD_PIECE_BYTES: u64 = 128 << 10;
-/// For fewer blocks nothing is read ahead.
+/// Fewest missed blocks for which a preload begins.
 const MISSES_MIN: u64 = 64;
 
-/// A cache of blocks.
+/// The block cache of a store.
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     shards: Box<[Shard]>,
     usage: Arc<Usage>,
     buffers: Mutex<Vec<Lease>>,
     read: AtomicU64,
-    /// Blocks that were read one by one since all were cached, or it was last found that they do
-    /// not fit.
+    /// Blocks that readers read one by one since the last decision about a preload.
     missed: AtomicU64,
     is_preload_due: AtomicBool,
-    /// Who caches all at once is told here; none: nobody does.
+    /// Scheduler to tell when a preload is due; `None` if there are no preloads.
     work: Option<Arc<Scheduler>>,
 }
 
-/// What happened to blocks of one kind.
+/// Counters of one kind of blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct KindCounts {
-    /// How many were found in the cache.
+    /// Number of lookups that found the block.
     pub hits: u64,
-    /// How many were not.
+    /// Number of lookups that did not.
     pub misses: u64,
-    /// How many made room for others.
+    /// Number of blocks that were evicted.
     pub evictions: u64,
 }
 
-/// What a cache has done so far, and how large it is.
+/// Counters of the block cache, and its memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct BlockCacheCounts {
     /// Blocks with entries.
     pub data: KindCounts,
     /// Index blocks.
     pub index: KindCounts,
-    /// BlockCache of filters.
+    /// Pages of filters.
     pub filter: KindCounts,
-    /// The limit, as it is now.
+    /// Current limit in bytes.
     pub cap_bytes: u64,
-    /// What is in use now, cached or not.
+    /// Bytes in use now, cached or not.
     pub bytes: u64,
-    /// What is kept for blocks that come.
+    /// Bytes of spare slots.
     pub spare_bytes: u64,
-    /// The most that both together ever were.
+    /// Most bytes in use and spare at any time.
     pub bytes_most: u64,
-    /// By how much the limit was exceeded at most, because everything was in use.
+    /// Most bytes by which the limit was exceeded because everything was in use.
     pub over_bytes_most: u64,
 }
 
 impl BlockCache {
-    /// An empty cache that keeps to `cap_bytes`, which are at least [`CACHE_BYTES_MIN`].
+    /// Creates an empty cache of `cap_bytes`, but at least [`CACHE_BYTES_MIN`].
     #[must_use]
     pub(crate) fn new(cap_bytes: u64) -> Arc<BlockCache> {
         let cap_bytes = cap_bytes.max(CACHE_BYTES_MIN);
         BlockCache::sharing(&Room::new(cap_bytes, cap_bytes), None)
     }
 
-    /// One that takes of a room what others leave, and its share in any case, and tells somebody
-    /// when all runs are to be cached at once.
+    /// Creates an empty cache that takes what others leave of a budget, and its share in any case.
+    /// It tells the scheduler when a preload is due.
     pub(crate) fn sharing(room: &Arc<Room>, work: Option<Arc<Scheduler>>) -> Arc<BlockCache> {
         let usage = Arc::new(Usage::new(room));
         let shards = (0..SHARDS).map(|_| Shard::new()).collect();
@@ -135,7 +134,7 @@ impl BlockCache {
         pages
     }
 
-    /// What the cache has done so far.
+    /// Returns the counters.
     #[must_use]
     pub(crate) fn counts(&self) -> BlockCacheCounts {
         let [data, index, filter] = PageKind::ALL.map(|kind| {
@@ -166,12 +165,12 @@ impl BlockCache {
         }
     }
 
-    /// Counts bytes that were read of a run's file.
+    /// Counts bytes that were read from files of runs.
     pub(crate) fn note_read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Relaxed);
     }
 
-    /// How many were.
+    /// Returns the bytes that were read from files of runs.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.read.load(Relaxed)
     }
@@ -189,37 +188,37 @@ impl BlockCache {
         work.tell();
     }
 
-    /// Whether all runs are to be cached, for who does it then.
+    /// Returns true once if a preload is due.
     pub(crate) fn is_preload_due(&self) -> bool {
         self.is_preload_due.swap(false, Relaxed)
     }
 
-    /// Gives slots back to the system that no block lies in, but for some for the next blocks: who
-    /// lets go of a run leaves many, and has no time.
+    /// Gives spare slots back to the system, except for some for the next blocks. Dropping a run
+    /// leaves many, and the thread that does it should not spend time on them.
     pub(crate) fn give_spares_back(&self) {
         while self.usage.spares() > SPARES_MAX && self.usage.free_spare() {}
     }
 
-    /// Forgets the blocks of a run that nobody reads any more. Takes time in proportion to all
-    /// that is cached.
+    /// Forgets the blocks of a run without readers, in time proportional to all that is cached.
     pub(crate) fn forget(&self, run: RunNumber) {
         for shard in &self.shards {
             shard.forget(run);
         }
     }
 
-    /// The block, if it is cached.
+    /// Returns a block if it is cached.
     #[inline]
     pub(crate) fn find(&self, id: PageId, kind: PageKind) -> Option<Arc<Page>> {
         self.shard(id).find(id, kind)
     }
 
-    /// Whether a block is cached, for who does not want it.
+    /// Returns true if a block is cached. It does not count as a lookup.
     pub(crate) fn is_cached(&self, id: PageId) -> bool {
         self.shard(id).has(id)
     }
 
-    /// Caches a block that was read and checked. If somebody else was faster, his is answered.
+    /// Caches a block that was read and verified. If another reader was faster, its block is
+    /// returned.
     pub(crate) fn insert(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
         let page = self.page(id, kind, bytes);
         let (kept, replaced) = self.shard(id).insert(page);
@@ -227,16 +226,16 @@ impl BlockCache {
         kept
     }
 
-    /// Caches a block if nothing has to make room for it: for who goes through many, each of which
-    /// is not likely to be wanted soon.
+    /// Caches a block if it fits without an eviction. It is for walks over many blocks, each of
+    /// which is not likely to be needed soon.
     pub(crate) fn insert_if_room(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
         self.offer(id, kind, bytes).unwrap_or_else(|| self.page(id, kind, bytes))
     }
 
-    /// Caches a block if nothing has to make room for it; else nothing is done.
+    /// Caches a block if it fits without an eviction, and otherwise does nothing.
     pub(crate) fn offer(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Option<Arc<Page>> {
         let weight = weight_of(bytes);
-        // Some room stays for what is in use and not cached, which would drive something out.
+        // Some room stays for blocks that are in use but not cached, which would cause evictions.
         let cap = self.usage.cap();
         if self.usage.in_use() + weight > cap / 16 * 15 {
             return None;
@@ -248,14 +247,14 @@ impl BlockCache {
         Some(kept)
     }
 
-    /// A block that counts, but is not cached: for who reads it once.
+    /// Creates a block that counts, but is not cached, for a single use.
     pub(crate) fn page(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
         let most = self.most();
         let frame = loop {
             if let Some(frame) = Frame::spare(&self.usage, bytes) {
                 break frame;
             }
-            // Where a block of the same size goes, its slot is kept then.
+            // Evicting a block of the same size leaves a spare slot.
             if self.take_or_make_room(weight_of(bytes), most) {
                 break Frame::new(&self.usage, bytes);
             }
@@ -263,21 +262,22 @@ impl BlockCache {
         Arc::new(Page::new(id, kind, frame))
     }
 
-    /// Counts bytes that are held beside the cache, until what is answered is dropped.
+    /// Counts bytes that are held beside the cache, until the charge is dropped.
     pub(crate) fn charge(&self, bytes: u64) -> Charge {
         let most = self.most();
         while !self.take_or_make_room(bytes, most) {}
         Charge::new(&self.usage, bytes)
     }
 
-    /// What there may be when something is added: the limit, or what there is if that has become
-    /// lower, so that nobody has to wait until all of the difference is gone.
+    /// Returns the most bytes there may be after an addition. If the limit has dropped, it follows
+    /// in small steps, so that no reader waits until the whole difference is evicted.
     fn most(&self) -> u64 {
         let now = self.usage.bytes().load(Relaxed);
         self.usage.cap().max(now.saturating_sub(SHRINK_BYTES))
     }
 
-    /// Takes bytes if they fit under the limit, or nothing more can go; otherwise something goes.
+    /// Takes bytes if they fit under the limit, or if nothing more can be evicted. Otherwise evicts
+    /// a block and returns false.
     fn take_or_make_room(&self, bytes: u64, most: u64) -> bool {
         if self.usage.take(bytes, most) {
             return true;
@@ -289,7 +289,7 @@ impl BlockCache {
         !has_deleted
     }
 
-    /// A buffer for a read of so many bytes.
+    /// Returns a buffer for a read of so many bytes.
     pub(crate) fn buffer(&self, bytes: usize) -> Lease {
         if bytes <= BUFFER_BYTES
             && let Some(mut lease) = self.buffers.lock().pop()
@@ -304,7 +304,7 @@ impl BlockCache {
         Lease { buffer, _charge: charge }
     }
 
-    /// Takes a buffer back. One that is not given back is freed.
+    /// Takes a buffer back. A buffer that is dropped instead is freed.
     pub(crate) fn give_back(&self, lease: Lease) {
         if lease.buffer.capacity() != BUFFER_BYTES {
             return;
@@ -315,8 +315,8 @@ impl BlockCache {
         }
     }
 
-    /// Lets go of one block, of the largest shard that has one to let go; false if all are in use.
-    /// (Any other choice lets the shards drift apart, and the small ones forget what is wanted.)
+    /// Evicts a block of the largest shard that has one to evict. Returns false if all are in use.
+    /// (With any other choice the shards drift apart, and the small ones evict what is needed.)
     fn evict(&self) -> bool {
         let largest = self.shards.iter().max_by_key(|shard| shard.bytes());
         let gone = largest.and_then(Shard::evict);
@@ -325,7 +325,7 @@ impl BlockCache {
 
     #[inline]
     fn shard(&self, id: PageId) -> &Shard {
-        // The map within a shard goes by the hash's lowest and highest bits.
+        // The map in a shard uses the lowest and highest bits of the hash.
         &self.shards[(id.hash() >> 40) as usize % self.shards.len()]
     }
 }
@@ -338,14 +338,14 @@ impl Borrower for BlockCache {
     }
 }
 
-/// A buffer for reading, which counts.
+/// A read buffer, which counts.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) buffer: IoBuffer,
     _charge: Charge,
 }
 
-/// A number that several threads add to and none depends on.
+/// A counter of several threads that no decision depends on.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
 

@@ -7,7 +7,7 @@ use crate::types::RunNumber;
 
 use super::frame::Frame;
 
-/// Which block: of which run, at which of its pages.
+/// Name of a block: its run, and its first page there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageId {
     pub(crate) run: RunNumber,
@@ -15,7 +15,7 @@ pub(crate) struct PageId {
 }
 
 impl PageId {
-    /// Well-mixed bits, the same in every run of a program.
+    /// Returns well-mixed bits, the same in each execution of a program.
     #[inline]
     pub(super) fn hash(self) -> u64 {
         let mixed = self.run.0.wrapping_mul(0xD1B5_4A32_D192_ED03) ^ self.page;
@@ -31,7 +31,7 @@ impl Hash for PageId {
     }
 }
 
-/// Hands on the hash that a [`PageId`] has already.
+/// Hasher that returns the hash a [`PageId`] has already.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Mixed(u64);
 
@@ -51,12 +51,12 @@ impl Hasher for Mixed {
     }
 }
 
-/// What is in a block, as far as the cache cares.
+/// Kind of a block, as far as the cache cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageKind {
-    /// Entries.
+    /// Entries of a run.
     Data,
-    /// Where other blocks are.
+    /// Places of other blocks.
     Index,
     /// Bits of a filter.
     Filter,
@@ -65,23 +65,23 @@ pub(crate) enum PageKind {
 impl PageKind {
     pub(super) const ALL: [PageKind; 3] = [PageKind::Data, PageKind::Index, PageKind::Filter];
 
-    /// Whether blocks of the kind are to stay longer than others.
+    /// Returns true if blocks of the kind stay longer than others.
     pub(super) fn is_preferred(self) -> bool {
         self != PageKind::Data
     }
 }
 
-/// How often a block must be found to count as found most.
+/// Upper limit of a block's counter of lookups.
 const FOUND_MAX: u8 = 3;
-/// The same of a block that is to stay longer.
+/// Upper limit of a preferred block's counter of lookups.
 const FOUND_PREFERRED_MAX: u8 = 12;
 
-/// A block that was read and checked.
+/// A block that was read and verified.
 #[derive(Debug)]
 pub(crate) struct Page {
     id: PageId,
     kind: PageKind,
-    /// How often it was found since it was looked at last as one that might go.
+    /// Counter of lookups, which goes down each time that an eviction passes the block over.
     found: AtomicU8,
     frame: Frame,
 }
@@ -109,12 +109,12 @@ impl Page {
         self.frame.bytes()
     }
 
-    /// What it counts for.
+    /// Returns the bytes that the block counts for.
     pub(super) fn weight(&self) -> u64 {
         self.frame.weight()
     }
 
-    /// Notes that it was found once more. Two who do so at once may count as one.
+    /// Counts a lookup. Two that count at once may count as one.
     #[inline]
     pub(super) fn note_found(&self) {
         let most = if self.kind.is_preferred() { FOUND_PREFERRED_MAX } else { FOUND_MAX };
@@ -128,10 +128,10 @@ impl Page {
         self.found.load(Relaxed)
     }
 
-    /// Notes that it was passed over once.
+    /// Notes that an eviction passed the block over.
     pub(super) fn note_passed(&self) {
         let found = self.found.load(Relaxed);
-        // Above their share, blocks that are to stay longer go as fast as others.
+        // If there are too many preferred blocks, they go as fast as others.
         let most = if self.frame.usage().preferred_fit() { FOUND_PREFERRED_MAX } else { FOUND_MAX };
         self.found.store(found.saturating_sub(1).min(most), Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A part of the cache under one lock: its blocks, and in which order they go.
+//! A part of the block cache under one lock: its blocks, and their order of eviction.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -12,9 +12,9 @@ use crate::types::RunNumber;
 use super::page::{Mixed, Page, PageId, PageKind};
 use super::{Count, KindCounts};
 
-/// Those who hold a block that is cached and not in use: the map and a queue.
+/// References to a block that is cached and not in use: the map's and a queue's.
 const HOLDERS: usize = 2;
-/// How often a block must be found in the small queue to stay.
+/// Times that a block must be found in the small queue to stay.
 const FOUND_TO_STAY: u8 = 2;
 
 type Map = HashMap<PageId, Arc<Page>, BuildHasherDefault<Mixed>>;
@@ -24,20 +24,20 @@ type Map = HashMap<PageId, Arc<Page>, BuildHasherDefault<Mixed>>;
 #[repr(align(128))]
 pub(super) struct Shard {
     queues: RwLock<Queues>,
-    /// The bytes of all its blocks, for who looks for the largest shard without its lock.
+    /// Bytes of all its blocks, for finding the largest shard without locks.
     bytes: AtomicU64,
     hits: [Count; PageKind::ALL.len()],
     misses: [Count; PageKind::ALL.len()],
     evictions: [Count; PageKind::ALL.len()],
 }
 
-/// The blocks of a shard. Each is in the map and in one of the two queues.
+/// Blocks of a shard. Each is in the map and in one of the two queues.
 #[derive(Debug, Default)]
 struct Queues {
     map: Map,
-    /// What came for the first time, in the order of coming.
+    /// New blocks, in the order in which they came.
     small: Queue,
-    /// What is to stay.
+    /// Blocks that stay.
     main: Queue,
     left: Left,
 }
@@ -72,13 +72,13 @@ impl Shard {
         found
     }
 
-    /// Whether a block is here, for who does not want it.
+    /// Returns true if a block is here. It does not count as a lookup.
     pub(super) fn has(&self, id: PageId) -> bool {
         self.queues.read().map.contains_key(&id)
     }
 
-    /// Keeps a block, unless there is one of this name: that one is answered then, and the other
-    /// beside it, to be dropped when nothing is locked.
+    /// Adds a block, unless there is one of this name. That one is then returned, with the new one
+    /// beside it, for the caller to drop outside the lock.
     pub(super) fn insert(&self, page: Arc<Page>) -> (Arc<Page>, Option<Arc<Page>>) {
         let mut queues = self.queues.write();
         if let Some(other) = queues.map.get(&page.id()) {
@@ -89,12 +89,12 @@ impl Shard {
         (page, None)
     }
 
-    /// Lets go of one block; none if all are in use.
+    /// Evicts a block. Returns `None` if all are in use.
     pub(super) fn evict(&self) -> Option<Arc<Page>> {
         let mut queues = self.queues.write();
         let gone = queues.evict();
         self.bytes.store(queues.bytes(), Relaxed);
-        // What goes is dropped when nothing is locked.
+        // The block is dropped outside the lock.
         drop(queues);
         if let Some(page) = &gone {
             self.evictions[page.kind() as usize].add_one();
@@ -132,9 +132,9 @@ impl Queues {
         debug_assert_eq!(queued, mapped, "so many blocks are in queues, and in the map");
     }
 
-    /// Takes one block out. Ends: each step lets go of a block, moves one on from the small queue,
-    /// takes one from the times that a block was found, or meets one in use; and so many in use in
-    /// a row as there are blocks means that all are.
+    /// Removes a block. It terminates: each step removes a block, moves one out of the small queue,
+    /// lowers a block's counter of lookups, or meets a block in use. As many of the latter in a row
+    /// as there are blocks mean that all are in use.
     fn evict(&mut self) -> Option<Arc<Page>> {
         let mut in_use = 0;
         while in_use < self.map.len() {
@@ -144,7 +144,7 @@ impl Queues {
             let page = queue.pop()?;
             if Arc::strong_count(&page) > HOLDERS {
                 in_use += 1;
-                // Also from the small queue: what is being read has been wanted.
+                // This holds for the small queue too: a block that is being read is needed.
                 self.main.push(page);
                 continue;
             }
@@ -202,8 +202,8 @@ impl Queue {
     }
 }
 
-/// The names of blocks that left the small queue without having been found, as hashes: as many as
-/// there are blocks.
+/// Hashed names of blocks that left the small queue without having been found, as many as there are
+/// blocks.
 #[derive(Debug, Default)]
 struct Left {
     order: VecDeque<u64>,

@@ -1,4 +1,4 @@
-//! The cache by itself: what stays, what goes, and that the limit holds.
+//! Tests of the block cache by itself: what stays, what is evicted, and that the limit holds.
 
 use entresol_base::rng::Rng;
 use entresol_base::thread;
@@ -13,7 +13,7 @@ fn id(run: u64, page: u64) -> PageId {
     PageId { run: RunNumber(run), page }
 }
 
-/// Looks a block up as a reader does, and answers whether it was cached.
+/// Looks a block up as a reader does. Returns true if it was cached.
 fn read(pages: &BlockCache, id: PageId, kind: PageKind) -> bool {
     let found = pages.find(id, kind).is_some();
     if !found {
@@ -74,7 +74,7 @@ fn index_blocks_stay_where_entries_go_but_not_without_bound() {
     }
     let index = pages.counts().index;
     assert!(index.misses < 400, "{index:?}");
-    // More of them than may be preferred do not keep entries out.
+    // More of them than may be preferred do not keep data blocks out.
     for _ in 0..200_000 {
         read(&pages, id(3, rng.below(100_000)), PageKind::Filter);
         read(&pages, id(2, rng.below(100)), PageKind::Data);
@@ -103,7 +103,7 @@ fn a_run_is_forgotten_and_others_are_not() {
     assert_eq!(before - pages.counts().bytes, 100 * weight_of(&BLOCK));
     assert!((0..100).all(|page| pages.find(id(1, page), PageKind::Data).is_none()));
     assert!((0..100).all(|page| pages.find(id(2, page), PageKind::Index).is_some()));
-    // What they lay in is there for others, and is freed where it is in the way.
+    // Their slots are there for other blocks, and are freed when their memory is needed.
     let most = pages.counts().bytes_most;
     assert!((0..100).all(|page| pages.offer(id(3, page), PageKind::Data, &BLOCK).is_some()));
     assert_eq!(pages.counts().bytes_most, most);
@@ -125,7 +125,7 @@ fn what_others_need_is_given_back_and_taken_again() {
     young.set(2 << 20);
     let counts = pages.counts();
     assert!(counts.bytes + counts.spare_bytes <= 2 << 20, "{counts:?}");
-    // What they were in takes no memory any more.
+    // Their slots take no more memory.
     assert_eq!(counts.spare_bytes, 0);
     young.set(4 << 20);
     let least = pages.counts().bytes;
@@ -162,7 +162,7 @@ fn what_is_in_use_counts_and_is_not_driven_out() {
     assert!((0..40).all(|page| pages.find(id(1, page), PageKind::Data).is_some()));
     let counts = pages.counts();
     assert!(counts.over_bytes_most == 0 && counts.bytes_most <= CACHE_BYTES_MIN, "{counts:?}");
-    // More than the limit in use at once: everybody is served, and it is told.
+    // With more in use than the limit, all readers are served, and the excess is reported.
     held.extend((100..200).map(|page| pages.insert(id(1, page), PageKind::Data, &BLOCK)));
     assert!(pages.counts().over_bytes_most > 0);
     assert!(pages.counts().bytes > CACHE_BYTES_MIN);
@@ -193,7 +193,7 @@ fn the_limit_holds_for_many_threads() {
     assert_eq!(pages.counts().bytes, 0, "nothing is left");
 }
 
-/// Finds and inserts blocks, holding some for a while.
+/// Finds and inserts blocks, and holds some of them for a while.
 fn churn(pages: &BlockCache, seed: u64, rounds: u64) {
     let mut rng = Rng::new(seed);
     let mut held = Vec::new();

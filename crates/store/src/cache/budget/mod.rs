@@ -1,8 +1,8 @@
-//! One limit of memory for a whole store: which use may take how much of it.
+//! The memory budget of a whole store: how much of it each use may take.
 //!
-//! Most shares are fixed. Memory that one use gives up seldom comes back from the allocator in one
-//! piece, so that another that took it as well would take it twice. The exceptions are the cache of
-//! entries and that of pages of runs, which map theirs, and take what others leave ([`room`]).
+//! Most shares are fixed. Memory that one use frees seldom comes back from the allocator in one
+//! piece, so another use of it would take it twice. The exceptions are the row cache and the block
+//! cache, which map their memory themselves, and take what others leave ([`room`]).
 
 use crate::KvdbOptions;
 use crate::run::WRITERS_BYTES;
@@ -12,48 +12,48 @@ mod room;
 
 pub(crate) use room::{Borrower, Room, Taken};
 
-/// No generation is closed for an index of fewer bytes.
+/// Fewest bytes of an index for which a generation is closed.
 const INDEX_BYTES_MIN: u64 = 256 << 10;
-/// An empty index of a generation takes less than this part of the generation.
+/// An empty index of a generation takes less than this fraction of the generation's bytes.
 const INDEX_PART: u64 = 10;
-/// What sorting takes for a record: a word and eight bytes of the key.
+/// Bytes that sorting takes for a record: a word, and eight bytes of the key.
 const SORTING_BYTES: u64 = 16;
 
-/// What is not counted one by one: of small memory this part, of large one the bytes that code,
-/// stacks and what is known of files take, and a third of this part, for holes that the allocator
-/// leaves.
+/// Memory that is not counted one by one. Of a small budget it is these sixteenths. Of a large one
+/// it is these bytes, for code, stacks and the state of files, and one sixteenth for holes that the
+/// allocator leaves.
 const UNCOUNTED_SIXTEENTHS: u64 = 3;
 const UNCOUNTED_BYTES: u64 = 12 << 20;
 
-/// What each use may take.
+/// Bytes that each use may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shares {
-    /// What the cache of entries has for itself, half of what it is to have.
+    /// The row cache's own memory, half of what it is to have.
     pub(crate) entries: u64,
-    /// The rest of that, pages of runs and indexes of the youngest data together.
+    /// The other half, the block cache and memtable indexes, together.
     pub(crate) room: u64,
-    /// BlockCache of runs, cached or held by readers, and what is known of each run: what they may
-    /// have whatever the others take.
+    /// The block cache's own memory, whatever the others take. It holds blocks that are cached or
+    /// in use by readers, and what is known of each run.
     pub(crate) pages: u64,
-    /// What flushing and merging write.
+    /// Buffers of flushes and compactions.
     pub(crate) writing: u64,
-    /// One generation.
+    /// Limits of one generation.
     pub(crate) generation: GenerationLimits,
-    /// A segment of the log: less than was asked for where a generation is.
+    /// Bytes of a segment of the log, fewer than the option asks for if a generation has fewer too.
     pub(crate) segment_bytes: u64,
 }
 
-/// A generation that has grown to one of these is closed.
+/// Limits at which a generation is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GenerationLimits {
     /// Bytes of its segments.
     pub(crate) bytes: u64,
     /// Bytes of its indexes.
     pub(crate) index_bytes: u64,
-    /// Bytes that it takes to sort its records.
+    /// Bytes that sorting its records takes.
     pub(crate) sorting_bytes: u64,
-    /// Prefixes that are gone by it: half of what one run says, so that one says them unless a
-    /// large group comes on top.
+    /// Number of its range deletes. It is half of what one run holds, so that they fit in one run
+    /// unless a large group comes on top.
     pub(crate) prefixes: u64,
 }
 
@@ -63,7 +63,7 @@ impl Shares {
         let entries = options.entry_cache_bytes.min(memory / 4);
         let writing = WRITERS_BYTES.min(memory / 8);
         let young = memory / 4;
-        // The one that is written to, those that wait, and one that is sorted meanwhile.
+        // The active generation, those that wait to be flushed, and one that is being sorted.
         let generations = u64::from(options.generations_waiting_max) + 1;
         let index_bytes = (young / (generations + 2)).max(INDEX_BYTES_MIN);
         let generation = GenerationLimits {
@@ -85,13 +85,13 @@ impl Shares {
 }
 
 impl GenerationLimits {
-    /// Whether a generation with such an index, and records of such numbers, is to be closed.
+    /// Returns true if a generation with an index and records of this size should be closed.
     pub(crate) fn are_reached(&self, index_bytes: u64, first: Sequence, last: Sequence) -> bool {
         index_bytes >= self.index_bytes || sorting_bytes(first, last) >= self.sorting_bytes
     }
 }
 
-/// What it takes to sort the records of such numbers.
+/// Returns the bytes that sorting the records with these numbers takes.
 pub(crate) fn sorting_bytes(first: Sequence, last: Sequence) -> u64 {
     (last.0 + 1).saturating_sub(first.0) * SORTING_BYTES
 }

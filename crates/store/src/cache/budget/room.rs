@@ -1,25 +1,24 @@
-//! What all may take together who take more or less by the time: indexes of the youngest data come
-//! first, which nobody can do without; then pages of runs; what they leave the cache of entries
-//! borrows, and gives back when they want it. What pages and entries lie in is mapped by itself,
-//! and so goes back to the system at once.
+//! Memory whose uses vary over time. Memtable indexes come first, since the store cannot do without
+//! them, then the block cache. The row cache borrows what these leave, and gives it back when they
+//! want it. Both caches map their memory separately, so that it goes back to the system at once.
 //!
-//! **BlockCache and entries.** A page holds what is near to a key as well as the key: where all
-//! runs fit, nothing is ever read twice, and entries, which hold the same once more, are only
-//! faster. So pages may take all then. Where runs are larger, much of a page is not asked for, and
-//! entries hold more of what is: from there on the pages' part becomes smaller, down to their
-//! share where half as much again would be needed.
+//! **Blocks and entries.** A block holds the neighbours of a key as well as the key. Where all runs
+//! fit, nothing is ever read twice, and entries, which hold the same data again, are only faster.
+//! The block cache may then take everything. Where runs are larger, much of a block is not asked
+//! for, and entries make better use of memory. The block cache's part then becomes smaller, down to
+//! its share where half as much again would be needed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// This part of the room is not lent: what grows a little does not want back at once what was lent
-/// just now, and trees that readers make are counted only when somebody writes again.
+/// One part in so many is not lent. A use that grows a little need not take back at once what was
+/// lent just now. Besides, trees that readers create are only counted when a writer writes again.
 const KEPT_PART: u64 = 8;
-/// To cache a run takes this part of its bytes beside them.
+/// Caching a run takes one part in so many of its bytes in addition.
 const PAGES_PART: u64 = 16;
 
-/// The shares of those who take of it, and what is taken.
+/// The shares of the uses, and the bytes that each of them has taken.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     bytes: u64,
@@ -27,20 +26,20 @@ pub(crate) struct Room {
     /// Bytes of all runs that are read.
     runs: AtomicU64,
     pages: AtomicU64,
-    /// Less than nothing for a moment where one who takes less overtakes one who takes more.
+    /// Bytes of memtable indexes. Negative for a moment if a decrease overtakes an increase.
     young: AtomicI64,
     borrowed: AtomicU64,
     entries: OnceLock<Weak<dyn Borrower>>,
     blocks: OnceLock<Weak<dyn Borrower>>,
 }
 
-/// Who takes what others leave.
+/// A use that takes what others leave.
 pub(crate) trait Borrower: Send + Sync + fmt::Debug {
     /// Gives so many bytes back, or a little more; fewer if they are in use.
     fn give_back(&self, bytes: u64);
 }
 
-/// Bytes of the room that somebody takes for himself, which are not lent.
+/// Bytes of a memtable index, which are not lent.
 #[derive(Debug)]
 pub(crate) struct Taken {
     room: Arc<Room>,
@@ -48,57 +47,57 @@ pub(crate) struct Taken {
 }
 
 impl Room {
-    /// The room of those who may take so many bytes together; pages may always have their share.
+    /// Creates a budget of so many bytes, of which the block cache may always have its share.
     pub(crate) fn new(bytes: u64, pages_share: u64) -> Arc<Room> {
         Arc::new(Room { bytes, pages_share, ..Room::default() })
     }
 
-    /// What all may take together.
+    /// Returns the bytes of the budget.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What is borrowed.
+    /// Returns the bytes that are borrowed.
     pub(crate) fn borrowed(&self) -> u64 {
         self.borrowed.load(Relaxed)
     }
 
-    /// Says who borrows for entries.
+    /// Sets the row cache, which borrows.
     pub(crate) fn lend_to(&self, borrower: Weak<dyn Borrower>) {
-        // There is one.
+        // There is only one.
         let _ = self.entries.set(borrower);
     }
 
-    /// Says whose pages are counted.
+    /// Sets the block cache, whose bytes are counted here.
     pub(crate) fn is_of(&self, blocks: Weak<dyn Borrower>) {
-        // There is one.
+        // There is only one.
         let _ = self.blocks.set(blocks);
     }
 
-    /// Lends so many bytes, if they are left.
+    /// Lends so many bytes if they are left. Returns false if they are not.
     pub(crate) fn borrow(&self, bytes: u64) -> bool {
         let taken = self.taken() + self.bytes / KEPT_PART;
         let more = |now: u64| now.checked_add(bytes).filter(|sum| sum + taken <= self.bytes);
         self.borrowed.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    /// Takes back what was borrowed.
+    /// Takes back borrowed bytes.
     pub(crate) fn give_back(&self, bytes: u64) {
         let before = self.borrowed.fetch_sub(bytes, Relaxed);
         assert!(bytes <= before, "{bytes} bytes are given back, and {before} were borrowed");
     }
 
-    /// What pages take.
+    /// Returns the bytes that the block cache has taken.
     pub(crate) fn pages(&self) -> &AtomicU64 {
         &self.pages
     }
 
-    /// Says how many bytes the runs have that are read.
+    /// Sets the bytes of all runs that are read.
     pub(crate) fn set_runs(&self, bytes: u64) {
         self.runs.store(bytes, Relaxed);
     }
 
-    /// The most that pages may take now.
+    /// Returns the most bytes that the block cache may take now.
     pub(crate) fn pages_cap(&self) -> u64 {
         let most = self.pages_most();
         let over = self.pages_wanted().saturating_sub(most);
@@ -108,12 +107,12 @@ impl Room {
         self.pages_share + part as u64
     }
 
-    /// Whether all runs have room among the pages.
+    /// Returns true if all runs fit in the block cache.
     pub(crate) fn do_runs_fit(&self) -> bool {
         self.pages_wanted() <= self.pages_most()
     }
 
-    /// What caching all runs takes.
+    /// Returns the bytes that caching all runs takes.
     pub(crate) fn pages_wanted(&self) -> u64 {
         let runs = self.runs.load(Relaxed);
         runs + runs / PAGES_PART
@@ -123,8 +122,8 @@ impl Room {
         self.bytes.saturating_sub(self.young()).max(self.pages_share)
     }
 
-    /// Wants back of what others have taken if it is more than there is. Whoever calls it may hold
-    /// locks of keys.
+    /// Wants memory back from the caches if more is taken than there is. The caller may hold locks
+    /// of keys.
     #[inline]
     pub(crate) fn settle(&self) {
         let over = (self.taken() + self.borrowed()).saturating_sub(self.bytes);
@@ -160,18 +159,18 @@ impl Room {
 }
 
 impl Taken {
-    /// Nothing yet, for the youngest data.
+    /// Creates a count for a memtable index, which is 0 at first.
     pub(crate) fn of_memtables(room: &Arc<Room>) -> Taken {
         Taken { room: Arc::clone(room), bytes: AtomicU64::new(0) }
     }
 
-    /// How many bytes it is.
+    /// Returns the counted bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Says how many bytes it is now.
+    /// Sets the bytes that the index takes now.
     pub(crate) fn set(&self, bytes: u64) {
         let before = self.bytes.swap(bytes, Relaxed);
         self.room.young.fetch_add(bytes as i64 - before as i64, Relaxed);
@@ -191,7 +190,7 @@ impl Drop for Taken {
 mod tests {
     use super::*;
 
-    /// Gives back what it is asked for, as long as it may.
+    /// A borrower that gives back what it is asked for, as long as it has any.
     #[derive(Debug)]
     struct Gives(Arc<Room>, AtomicU64);
 
@@ -247,7 +246,7 @@ mod tests {
         assert!(caps.is_sorted_by(|one, next| one >= next), "{caps:?}");
         assert_eq!(cap(136), (20, false));
         assert_eq!(cap(1 << 30), (20, false));
-        // The youngest data come first, but for the share.
+        // Memtable indexes come first, but leave the share.
         young.set(50 * MIB);
         assert_eq!(cap(40), (50, true));
         young.set(90 * MIB);

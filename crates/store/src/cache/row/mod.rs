@@ -1,30 +1,31 @@
-//! The cache of entries: what was read last, whole, so that a key that is read again is found by
-//! one look in DRAM however many generations and runs there are; and the locks of keys, under which
-//! it is kept in step with what is written.
+//! The row cache: entries that were read last, whole, so that a repeated read takes one lookup in
+//! DRAM however many generations and runs there are. It also has the locks of keys, which keep it
+//! in step with writes.
 //!
-//! A key's hash says which stripe it belongs to. A stripe has a table of lines with eight slots
-//! each and a ring of bytes, in which entries lie one behind the other ([`ring`]). A slot has some
-//! bits of the hash and the place of an entry in the ring.
+//! A key's hash chooses a stripe. A stripe has a table of lines with eight slots each and a ring of
+//! bytes, in which entries lie one behind the other ([`ring`]). A slot has some bits of the hash
+//! and the place of an entry in the ring.
 //!
-//! **What is let in.** Keys that are written or asked for one by one, as long as there is room;
-//! later a key whose name was left in the table when it was asked for before. So what is read once
-//! drives nothing out, and cursors do not come here at all. The oldest entry makes room, unless it
-//! was found since it came or stayed: then it stays for another round.
+//! **Admission.** Keys that are written or read one by one are admitted while there is room. Later,
+//! a key is admitted if its name was left in the table by an earlier read. Keys that are read once
+//! therefore evict nothing, and cursors do not fill the cache at all. The oldest entry makes room.
+//! If it was found since it was put in or last stayed, it stays for another round.
 //!
 //! Who may do what:
-//! 1. Who writes a key holds its stripe's lock from before the write gets a number until it counts.
-//!    He removes the key's entry before anybody can see the new version elsewhere: nobody finds the
-//!    old one here after that. If there was one, or there is room, he puts the new one in when the
-//!    write counts.
-//! 2. Nobody else writes to a stripe but who fills it, and he holds the lock as well. He has read
-//!    without it; so he notes before he reads how many writes there were ([`Ticket`]), and lets it
-//!    be if there was one since: an older value never comes back.
-//! 3. Readers take no lock. They copy an entry, and look whether its slot is still what it was: the
-//!    slot is emptied before the bytes are used again, and never becomes what it was within the
+//! 1. A writer holds the lock of its key's stripe from before its write gets a number until the
+//!    write is published. It removes the key's entry before any reader can see the new version
+//!    elsewhere, so no reader finds the old one here after that. If there was an entry, or if there
+//!    is room, the writer puts the new one in once the write is published.
+//! 2. Apart from writers, only a reader that fills a stripe changes it, and holds the lock as well.
+//!    It has read the value without the lock. It therefore notes the number of writes before it
+//!    reads ([`Ticket`]), and does not fill if there was another write since: an older value never
+//!    comes back.
+//! 3. Lookups take no lock. They copy an entry, and check that its slot is unchanged. The slot is
+//!    emptied before the bytes are used again, and never gets its old contents again within the
 //!    time of a read ([`slot`]).
-//! 4. While a prefix is removed all stripes are locked, but entries are left where they are. Each
-//!    bears the number of prefixes that had been removed before it was read; those removed since
-//!    then, which are counted before they count, are asked whether they cover it.
+//! 4. A range delete locks all stripes, but leaves the entries where they are. Each entry has the
+//!    number of range deletes from before it was read. Lookups check the later ones, which are
+//!    counted before they are published, for whether they cover it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,56 +48,57 @@ use slot::Slot;
 mod ring;
 mod slot;
 
-/// How many locks there are.
+/// Number of locks.
 pub(crate) const STRIPES: usize = 256;
-/// The least bytes of a cache, unless there is none.
+/// Fewest bytes of a cache that is not empty.
 pub(crate) const ENTRY_CACHE_BYTES_MIN: u64 = STRIPES as u64 * 8 * 64;
-/// How often a reader looks again whose entry was moved.
+/// Most times that a lookup is repeated because its entry was moved.
 const LOOKS: u32 = 4;
-/// So many prefixes that were removed are remembered, and so many bytes of them.
+/// Most range deletes that are remembered, and most bytes of their prefixes.
 const PREFIXES_MAX: usize = 64;
 const PREFIX_BYTES_MAX: usize = 128 << 10;
 
-/// The cache of entries, and the locks of keys.
+/// The row cache, and the locks of keys.
 #[derive(Debug)]
 pub(crate) struct RowCache {
     hasher: NameHasher,
     locks: Box<[Stripe]>,
-    /// None: nothing is cached.
+    /// Memory of the cache, or `None` if nothing is cached.
     stripes: Option<Stripes>,
-    /// The stripe that gives back next what was borrowed.
+    /// Stripe that next gives back borrowed memory.
     next: AtomicUsize,
-    /// How many prefixes were removed.
+    /// Number of range deletes so far.
     epoch: AtomicU32,
     gone: RwLock<Gone>,
 }
 
-/// A part of the keys.
+/// Lock and counters of the keys whose hashes choose this stripe.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
     ring: Mutex<Ring>,
-    /// How many writes there were: changed by who holds the lock.
+    /// Number of writes, changed under the lock.
     writes: AtomicU64,
-    /// Two who count at once may count as one.
+    /// Numbers of lookups. Two that count at once may count as one.
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// The prefixes that were removed last, by number.
+/// The last range deletes, with their numbers.
 #[derive(Debug, Default)]
 struct Gone {
     last: VecDeque<(u32, KvsId, Vec<u8>)>,
     bytes: usize,
-    /// Entries read before this one was removed are not believed any more.
+    /// Number of the last range delete that was forgotten. Entries that were read before it are not
+    /// used any more.
     forgotten: u32,
 }
 
-/// Hashes keys of several `Kvs`.
+/// Hash function for the keys of several `Kvs`.
 #[derive(Debug)]
 pub(crate) struct NameHasher(KeyHasher);
 
-/// A key, and where it belongs.
+/// A key with its `Kvs` and hash.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Name<'a> {
     pub(crate) kvs: KvsId,
@@ -105,71 +107,71 @@ pub(crate) struct Name<'a> {
 }
 
 impl Name<'_> {
-    /// The hash of both.
+    /// Returns the hash of the `Kvs` and the key.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 }
 
-/// What was found, beside the value.
+/// Version of a cached entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cached {
     pub(crate) sequence: Sequence,
     pub(crate) expiry: Expiry,
 }
 
-/// Who looks for a key.
+/// Kind of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
-    /// Somebody who asks for it by itself.
+    /// A read of this key by itself.
     ForIt,
-    /// Somebody who passes by.
+    /// A cursor or another reader of several keys.
     Beside,
 }
 
-/// What somebody noted before he read what he is going to fill in.
+/// State that a reader notes before it reads a value to fill in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     writes: u64,
     epoch: u32,
 }
 
-/// Keys that are locked by who writes them.
+/// Locks of the keys that a writer writes.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     entries: &'a RowCache,
     guards: Guards<'a>,
-    /// The slot that led to the key that is written, if it is one.
+    /// Slot that led to the entry of the key, if a single key is written.
     emptied: Option<Slot>,
 }
 
 #[derive(Debug)]
 enum Guards<'a> {
-    /// Of one key, with its hash.
+    /// Lock of one key, with its hash.
     One(u64, MutexGuard<'a, Ring>),
-    /// By the numbers of stripes, in their order.
+    /// Locks by the numbers of their stripes, in their order.
     Several(Vec<(usize, MutexGuard<'a, Ring>)>),
 }
 
-/// What the cache of entries has done so far, and what it takes.
+/// Counters of the row cache, and its memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RowCacheCounts {
-    /// Reads of single keys that were answered by it; about, if threads read at once.
+    /// Reads of single keys that it answered. The number is approximate if threads read at once.
     pub hits: u64,
-    /// Reads of single keys that were not.
+    /// Reads of single keys that it did not answer.
     pub misses: u64,
-    /// The most bytes of DRAM that it has for itself; it takes them as it fills.
+    /// Most bytes of DRAM of its own, which it takes as it fills.
     pub cap_bytes: u64,
-    /// What it has taken beside these of what cached blocks and indexes of the youngest data leave
-    /// of their shares.
+    /// Bytes that it borrowed from the shares of the block cache and the memtable indexes.
     pub borrowed_bytes: u64,
 }
 
 impl RowCache {
-    /// An empty cache of at most so many bytes, and those that it borrows; none if they are 0.
+    /// Creates an empty cache of at most so many bytes, and those that it borrows. With 0 bytes,
+    /// nothing is cached.
     ///
     /// # Errors
-    /// If the system has no address space.
+    /// Fails if the system has no address space.
     pub(crate) fn new(cap_bytes: u64, room: &Arc<Room>) -> Result<Arc<RowCache>, StoreError> {
         let stripes = match cap_bytes {
             0 => None,
@@ -184,7 +186,7 @@ impl RowCache {
         Ok(entries)
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     pub(crate) fn counts(&self) -> RowCacheCounts {
         let sum = |count: fn(&Stripe) -> &AtomicU64| {
             self.locks.iter().map(|stripe| count(stripe).load(Relaxed)).sum()
@@ -195,14 +197,14 @@ impl RowCache {
         RowCacheCounts { hits, misses, cap_bytes, borrowed_bytes }
     }
 
-    /// A key, with its hash.
+    /// Returns a key with its hash.
     #[inline]
     pub(crate) fn name<'a>(&self, kvs: KvsId, key: &'a [u8]) -> Name<'a> {
         Name { kvs, key, hash: self.hasher.hash(kvs, key) }
     }
 
-    /// The newest version of a key, if it is cached and was written by a time; its value is
-    /// appended to `out`.
+    /// Appends the value of a key to `out` if its newest version is cached and a reader at `at`
+    /// sees it.
     #[inline]
     pub(crate) fn find(&self, name: &Name<'_>, at: Sequence, out: &mut Vec<u8>) -> Option<Cached> {
         let stripes = self.stripes.as_ref()?;
@@ -217,8 +219,9 @@ impl RowCache {
         found
     }
 
-    /// Appends the value of a version of a key to `out`, if it is that which is cached, and says
-    /// so. Nobody asked for that key by itself: nothing is counted.
+    /// Appends the value of a key to `out` if this version of it is cached, and returns true then.
+    /// It is for readers of several keys: nothing is counted, and the entry is not kept any longer
+    /// for it.
     pub(crate) fn peek(&self, name: &Name<'_>, version: Sequence, out: &mut Vec<u8>) -> bool {
         let Some(stripes) = &self.stripes else { return false };
         let before = out.len();
@@ -230,7 +233,7 @@ impl RowCache {
         is_it
     }
 
-    /// Asks the processor to fetch what leads to a key that may be cached.
+    /// Lets the processor fetch the slots of a key.
     #[inline]
     pub(crate) fn prefetch(&self, name: &Name<'_>) {
         if let Some(stripes) = &self.stripes {
@@ -238,7 +241,7 @@ impl RowCache {
         }
     }
 
-    /// Asks the processor to fetch the entry of such a key, if what leads to it is there by now.
+    /// Lets the processor fetch the entry of a key, once its slots are there.
     #[inline]
     pub(crate) fn prefetch_entry(&self, name: &Name<'_>) {
         if let Some(stripes) = &self.stripes {
@@ -275,7 +278,7 @@ impl RowCache {
                     return None;
                 }
                 if asks == Asks::ForIt && !slot.was_found() {
-                    // Who comes too late is not missed.
+                    // If the slot has changed meanwhile, the note is dropped.
                     let _ = word.compare_exchange(slot.0, slot.found().0, Relaxed, Relaxed);
                 }
                 return Some(Cached { sequence: header.sequence, expiry: header.expiry });
@@ -287,7 +290,7 @@ impl RowCache {
         None
     }
 
-    /// Whether a prefix of a key was removed since an entry was read.
+    /// Returns true if a range delete since an entry was read covers its key.
     #[cold]
     fn is_deleted(&self, name: &Name<'_>, epoch: u32) -> bool {
         let gone = self.gone.read();
@@ -297,18 +300,18 @@ impl RowCache {
         epoch < gone.forgotten || gone.last.iter().any(covers)
     }
 
-    /// What must be noted before a key is read that is to be filled in.
+    /// Takes the ticket that a reader needs before it reads a value to fill in.
     #[inline]
     pub(crate) fn ticket(&self, name: &Name<'_>) -> Ticket {
         let epoch = self.epoch.load(Acquire);
         Ticket { writes: self.locks[name.stripe()].writes.load(Acquire), epoch }
     }
 
-    /// Caches what was read, unless something was written since the ticket was taken.
+    /// Caches a value that was read, unless there was a write since the ticket was taken.
     pub(crate) fn fill(&self, name: &Name<'_>, ticket: Ticket, cached: Cached, value: &[u8]) {
         let Some(stripes) = &self.stripes else { return };
         let stripe = &self.locks[name.stripe()];
-        // Who writes now makes what was read old.
+        // A writer that holds the lock now makes the value obsolete.
         let Some(mut ring) = stripe.ring.try_lock() else { return };
         if stripe.writes.load(Acquire) != ticket.writes || ticket.epoch == u32::MAX {
             return;
@@ -327,7 +330,7 @@ impl RowCache {
         Held { entries: self, guards: Guards::One(name.hash, ring), emptied: None }
     }
 
-    /// Locks several keys, in an order that all agree on.
+    /// Locks several keys, in the order of their stripes, which rules out deadlocks.
     pub(crate) fn lock_all<'a>(&self, keys: impl Iterator<Item = (KvsId, &'a [u8])>) -> Held<'_> {
         let mut stripes: Vec<usize> = keys.map(|(kvs, key)| self.name(kvs, key).stripe()).collect();
         stripes.sort_unstable();
@@ -345,7 +348,7 @@ impl RowCache {
         Held { entries: self, guards: Guards::Several(guards), emptied: None }
     }
 
-    /// Remembers a prefix that was removed.
+    /// Remembers a range delete.
     fn note_deleted(&self, kvs: KvsId, prefix: &[u8]) {
         let mut gone = self.gone.write();
         let number = self.epoch.load(Relaxed).saturating_add(1);
@@ -368,7 +371,7 @@ impl Borrower for RowCache {
             let before = given;
             for _ in 0..STRIPES {
                 let stripe = self.next.fetch_add(1, Relaxed) % STRIPES;
-                // Who asks may hold some of the locks, and waits for none.
+                // The caller may hold some of the locks, so this must not wait for any.
                 if let Some(mut ring) = self.locks[stripe].ring.try_lock() {
                     given += stripes.give_back(stripe, &mut ring, part);
                 }
@@ -376,7 +379,7 @@ impl Borrower for RowCache {
                     return;
                 }
             }
-            // All the rest is locked.
+            // All other stripes are locked.
             if given == before {
                 return;
             }
@@ -385,12 +388,12 @@ impl Borrower for RowCache {
 }
 
 impl NameHasher {
-    /// The same in all stores.
+    /// Creates the hash function, which is the same in all stores.
     pub(crate) fn new() -> NameHasher {
         NameHasher(KeyHasher::seeded(0))
     }
 
-    /// The hash of a key.
+    /// Returns the hash of a `Kvs` and a key.
     #[inline]
     pub(crate) fn hash(&self, kvs: KvsId, key: &[u8]) -> u64 {
         let of_kvs = u64::from(kvs.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -405,14 +408,14 @@ impl Name<'_> {
     }
 }
 
-/// The number of the lock of keys with a hash.
+/// Returns the stripe of keys with a hash.
 #[inline]
 pub(crate) fn stripe_of(hash: u64) -> usize {
     (hash >> 56) as usize % STRIPES
 }
 
 impl Held<'_> {
-    /// Removes what is cached of what is going to be seen.
+    /// Removes the entries of keys whose new versions are about to be visible.
     #[inline]
     pub(crate) fn remove(&mut self, drafts: &[Draft<'_>]) {
         let Some(stripes) = &self.entries.stripes else { return };
@@ -433,8 +436,7 @@ impl Held<'_> {
         }
     }
 
-    /// Caches what was written to a key that had been cached, or for which nothing has to make
-    /// room.
+    /// Caches a version that was written, if its key was cached or nothing has to make room for it.
     #[inline]
     pub(crate) fn put(&mut self, draft: &Draft<'_>, sequence: Sequence) {
         let epoch = self.entries.epoch.load(Acquire);

@@ -1,20 +1,20 @@
-//! The tables and rings of all stripes.
+//! Tables and rings of all stripes.
 //!
 //! ```text
 //! entry    0  u64  bytes of the key (16 bits), number of the Kvs (16), bytes of the value (32)
 //!          8  u64  sequence
 //!         16  u64  the key's hash
-//!         24  u32  prefixes that had been removed
-//!         28  u32  when it ends
+//!         24  u32  number of range deletes before it was read
+//!         28  u32  expiry
 //!         32       the key, the value
 //! ```
 //!
-//! Entries begin at multiples of eight bytes. A key has at least one byte, so that a first word of
-//! 0 says that the rest of a part of the ring, up to its end, is not used.
+//! Entries begin at multiples of eight bytes. A key has at least one byte, so a first word of 0
+//! means that the rest of a part of the ring, up to its end, is unused.
 //!
-//! A ring has two parts. The first is the stripe's own. The second, which follows it, grows by what
-//! is borrowed of the [`Room`] when the ring would have to begin again from its start, and is cut
-//! off from its end when that is wanted back.
+//! A ring has two parts. The first is the stripe's own. The second follows it, and is borrowed from
+//! the [`Room`]. It grows when the ring would have to begin again from its start, and is cut from
+//! its end when the memory is wanted back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, fence};
@@ -27,64 +27,65 @@ use crate::StoreError;
 use crate::cache::budget::Room;
 use crate::types::{Expiry, KvsId, Sequence};
 
-/// What lies before a key.
+/// Bytes before a key.
 pub(super) const HEAD_BYTES: usize = 32;
 const UNIT: u64 = 8;
 const LINE_BYTES: u64 = 64;
-/// So many bytes of a ring's first part have a line of eight slots: with entries of less than 56
-/// bytes slots run out before bytes do.
+/// Bytes of a ring's first part for each line of eight slots. With entries of less than 56 bytes,
+/// slots run out before bytes do.
 const RING_BYTES_A_LINE: u64 = 448;
-/// So many of both parts have at least one: entries that need the second are larger.
+/// Bytes of both parts for which there is at least one line. Entries are larger where a second part
+/// is needed.
 const BORROWED_BYTES_A_LINE: u64 = 1024;
-/// So many lines of an entry are fetched ahead; then the processor knows where it goes on.
+/// Cache lines of an entry that are prefetched. The processor itself prefetches the later ones.
 const LINES_AHEAD: u64 = 4;
-/// From so many bytes on the first parts lie in huge pages.
+/// Bytes from which on the first parts lie in huge pages.
 const HUGE_PAGES_FROM: u64 = 64 << 20;
-/// An entry takes at most this part of a ring's first part.
+/// Divisor of a ring's first part, of which an entry takes at most one share.
 const ENTRY_SHARE: u64 = 4;
-/// So many entries stay at most when one is put in, and of no more units than the largest entry
-/// has: it bounds how long that takes, and how much there must be room for.
+/// Most entries that stay when one is put in. Together they have no more units than the largest
+/// entry. This bounds the time, and the room that is needed.
 const STAY_MAX: usize = 4;
-/// The least and the most that a ring borrows at once.
+/// Fewest and most bytes that a ring borrows at once.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4096..=64 << 10;
-/// A ring's second part may become so many times what there is to be borrowed for each ring.
+/// Limit of a ring's second part, as a multiple of the memory to borrow for each ring.
 const SECOND_PARTS: u64 = 2;
 
-/// The memory of all stripes.
+/// Memory of all stripes.
 #[derive(Debug)]
 pub(super) struct Stripes {
-    /// Tables and first parts.
+    /// Tables and first parts of rings.
     region: Direct,
     stripe_bytes: u64,
     lines: u64,
     ring_bytes: u64,
-    /// Second parts.
+    /// Second parts of rings.
     seconds: Direct,
     second_bytes: u64,
     chunk_bytes: u64,
     room: Arc<Room>,
 }
 
-/// How far a stripe's ring is used, in units of eight bytes.
+/// Use of a stripe's ring, in units of eight bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     head: u32,
     tail: u32,
-    /// Where the round ended that the tail is in, while the head is in the next one.
+    /// End of the round that the tail is in, while the head is in the next one.
     tail_end: Option<u32>,
-    /// How far the second part goes.
+    /// Length of the second part.
     borrowed: u32,
-    /// Changes whenever a place gets other bytes.
+    /// Number that changes whenever a place gets other bytes.
     version: u32,
-    /// Whether something had to make room since the ring has grown.
+    /// True if an entry had to make room since the ring last grew.
     is_full: bool,
-    /// Grows with each that was not let in.
+    /// Number of entries that were not admitted.
     refused: u64,
     bytes: Vec<u8>,
     staying: Vec<u8>,
 }
 
-/// What stands before an entry.
+/// Header of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kvs: KvsId,
@@ -119,13 +120,13 @@ impl Sizes {
 }
 
 impl Ring {
-    /// Whether nothing is there.
+    /// Returns true if the ring has no entries.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head == self.tail && self.tail_end.is_none()
     }
 
-    /// Units that are free before the head meets the tail, if the ring has so many in all.
+    /// Returns the free units before the head meets the tail, in a ring of so many units.
     fn free(&self, units: u32) -> u32 {
         match self.tail_end {
             Some(_) => self.tail - self.head,
@@ -146,11 +147,11 @@ impl Stripes {
         let stripe_bytes = bytes / count / LINE_BYTES * LINE_BYTES;
         let lines = stripe_bytes / (LINE_BYTES + RING_BYTES_A_LINE);
         let all_bytes = stripe_bytes + room.bytes() / count;
-        // The first part keeps three quarters at least.
+        // The first part keeps at least three quarters.
         let lines_of_all = (all_bytes / BORROWED_BYTES_A_LINE).min(stripe_bytes / LINE_BYTES / 4);
         let lines = lines.max(lines_of_all).max(1);
-        // Small pages outgrow what the processor knows of them; a small cache would leave much of
-        // a huge one unused.
+        // Small pages are too many for the processor's TLB. A small cache would leave much of a
+        // huge page unused.
         let is_large = bytes >= HUGE_PAGES_FROM;
         let region = Direct::anonymous(count * stripe_bytes, is_large)?;
         let units_max = u64::from(PLACES) * UNIT / 2;
@@ -173,12 +174,12 @@ impl Stripes {
         })
     }
 
-    /// What it takes, but for what is borrowed.
+    /// Returns the bytes of its own, without what is borrowed.
     pub(super) fn bytes(&self) -> u64 {
         self.region.len()
     }
 
-    /// The room that it borrows of.
+    /// Returns the budget that it borrows from.
     pub(super) fn room(&self) -> &Room {
         &self.room
     }
@@ -187,18 +188,18 @@ impl Stripes {
         self.ring_bytes / ENTRY_SHARE
     }
 
-    /// The units of a ring's first part.
+    /// Returns the units of a ring's first part.
     #[inline]
     fn first(&self) -> u32 {
         (self.ring_bytes / UNIT) as u32
     }
 
-    /// Those of both.
+    /// Returns the units of both parts.
     fn end(&self, ring: &Ring) -> u32 {
         self.first() + ring.borrowed
     }
 
-    /// Where a place of a ring lies.
+    /// Returns the region and the offset of a place in a ring.
     #[inline]
     fn at(&self, stripe: usize, place: u32) -> (&Direct, u64) {
         match place.checked_sub(self.first()) {
@@ -219,19 +220,19 @@ impl Stripes {
         region.load_u64(at + 16, Relaxed)
     }
 
-    /// The slots in which a key's may be.
+    /// Returns the slots that an entry of a key may be in.
     #[inline]
     pub(super) fn slots(&self, stripe: usize, hash: u64) -> &[AtomicU64; 8] {
         self.region.line(self.line_at(stripe, hash)).words()
     }
 
-    /// Asks the processor to fetch them.
+    /// Lets the processor fetch the slots of a key.
     #[inline]
     pub(super) fn prefetch(&self, stripe: usize, hash: u64) {
         self.region.prefetch(self.line_at(stripe, hash));
     }
 
-    /// Asks the processor to fetch the beginning of what may be a key's entry.
+    /// Lets the processor fetch the beginning of an entry that may belong to a key.
     #[inline]
     pub(super) fn prefetch_entry(&self, stripe: usize, hash: u64) {
         let slots = self.slots(stripe, hash).iter().map(|word| Slot(word.load(Relaxed)));
@@ -252,8 +253,8 @@ impl Stripes {
         stripe as u64 * self.stripe_bytes + self.lines * LINE_BYTES
     }
 
-    /// The entry of a key at a place, whose value is appended to `out`; none if it is another's.
-    /// Whatever it answers counts only if the slot is the same afterwards.
+    /// Appends the value of the entry at a slot to `out` if the entry belongs to the key, and
+    /// returns its header. The result is valid only if the slot is unchanged afterwards.
     #[inline]
     pub(super) fn read(
         &self,
@@ -293,7 +294,7 @@ impl Stripes {
         })
     }
 
-    /// Removes what may be a key's; says what led there, if there was anything.
+    /// Removes the entry that may belong to a key. Returns its slot, if there was one.
     #[inline]
     pub(super) fn remove(&self, stripe: usize, hash: u64) -> Option<Slot> {
         let mut emptied = None;
@@ -307,7 +308,7 @@ impl Stripes {
         emptied
     }
 
-    /// Whether a key that is not there is let in. If not, its name is left there.
+    /// Returns true if a key without an entry is admitted. Otherwise its name is left in a slot.
     pub(super) fn is_let_in(&self, stripe: usize, ring: &mut Ring, hash: u64) -> bool {
         if !ring.is_full {
             return true;
@@ -320,7 +321,7 @@ impl Stripes {
         ring.refused = ring.refused.wrapping_add(1);
         let is_free = |word: &&AtomicU64| word.load(Relaxed) == 0;
         let free = slots.iter().find(is_free).or_else(|| {
-            // One after the other of the names, so that each stays for a while.
+            // Names are overwritten in turn, so that each stays for a while.
             let first = ring.refused as usize;
             let mut names = (0..slots.len()).map(|number| &slots[(first + number) % slots.len()]);
             names.find(|word| !Slot(word.load(Relaxed)).is_entry())
@@ -330,13 +331,13 @@ impl Stripes {
                 word.store(name.0, Relaxed);
                 false
             }
-            // There is no room for names: chance lets some in.
+            // There is no room for names, so chance admits some.
             None => ring.refused.is_multiple_of(8),
         }
     }
 
-    /// Puts an entry in, in the place of what there is of its key, or of what a slot led to that
-    /// was emptied since the stripe is locked.
+    /// Puts an entry in. It replaces the entry of its key, which may also be the one of a slot that
+    /// was emptied since the stripe was locked.
     pub(super) fn put(
         &self,
         (stripe, ring): (usize, &mut Ring),
@@ -381,15 +382,16 @@ impl Stripes {
         ring.bytes = entry;
     }
 
-    /// Whether what lies where a slot led is a key's, and leaves as much room as it needs now.
+    /// Returns true if the entry at a slot belongs to a key, and takes as much room as it needs
+    /// now.
     fn is_place_of(&self, stripe: usize, slot: Slot, hash: u64, sizes: Sizes) -> bool {
         let before = Sizes::of(self.word(stripe, slot.place()));
         let is_its = before.kvs == sizes.kvs && before.key == sizes.key;
         is_its && before.units() == sizes.units() && self.hash_at(stripe, slot.place()) == hash
     }
 
-    /// Whether there is room for an entry with so many bytes of its own, for which nothing has to
-    /// go. If there is none it is not looked for again until somebody made room.
+    /// Returns true if an entry of so many bytes fits without an eviction. If it does not, room is
+    /// not looked for again until the ring grows.
     #[inline]
     pub(super) fn has_room(&self, ring: &mut Ring, bytes: usize) -> bool {
         !ring.is_full && self.find_room(ring, bytes)
@@ -410,12 +412,12 @@ impl Stripes {
         true
     }
 
-    /// Takes out the oldest entries until there is room for those that stay, and for one more.
+    /// Removes the oldest entries until there is room for those that stay, and for one more.
     fn make_room(&self, stripe: usize, ring: &mut Ring, units: u32) {
         let (mut stay, mut largest) = (0, units);
         loop {
             let staying = (ring.staying.len() as u64 / UNIT) as u32;
-            // Before the end of each part an entry may not fit.
+            // At the end of each part, room may be left that is too short for an entry.
             let needed = staying + units + 2 * largest;
             if ring.free(self.end(ring)) >= needed {
                 return;
@@ -437,14 +439,14 @@ impl Stripes {
         }
     }
 
-    /// The slot that leads to the entry at a place, if it is not an old one.
+    /// Returns the slot that leads to the entry at a place, unless the entry is obsolete.
     fn slot_of(&self, stripe: usize, place: u32) -> Option<&AtomicU64> {
         let hash = self.hash_at(stripe, place);
         let is_its = |slot: Slot| slot.is_entry_of(hash) && slot.place() == place;
         self.slots(stripe, hash).iter().find(|slot| is_its(Slot(slot.load(Relaxed))))
     }
 
-    /// Borrows for a ring, so that its second part has some more units.
+    /// Borrows memory, which extends the ring's second part by at least so many units.
     fn borrow(&self, ring: &mut Ring, units: u32) -> bool {
         let bytes = (u64::from(units) * UNIT).next_multiple_of(self.chunk_bytes);
         let has_place = u64::from(ring.borrowed) * UNIT + bytes <= self.second_bytes;
@@ -456,8 +458,8 @@ impl Stripes {
         is_borrowed
     }
 
-    /// Gives back so many bytes or a little more that were borrowed for a ring, or all there are,
-    /// with what lies there; says how many.
+    /// Gives back borrowed memory of a ring with the entries in it, so many bytes or a little more,
+    /// or all that there are. Returns the number of bytes.
     pub(super) fn give_back(&self, stripe: usize, ring: &mut Ring, bytes: u64) -> u64 {
         let wanted = bytes.max(1).next_multiple_of(self.chunk_bytes);
         let bytes = wanted.min(u64::from(ring.borrowed) * UNIT);
@@ -491,8 +493,8 @@ impl Stripes {
         bytes
     }
 
-    /// Empties the slots of all entries between two volumes from the first one that goes beyond
-    /// `end`; says where that begins, or else the second place.
+    /// Empties the slots of all entries between two places, from the first one that goes beyond
+    /// `end`. Returns the place where that one begins, or `to` if there is none.
     fn cut(&self, stripe: usize, (from, to): (u32, u32), end: u32) -> u32 {
         let (mut at, mut cut) = (from, None);
         while let Some((place, units)) = self.entry_from(stripe, at, to) {
@@ -507,7 +509,7 @@ impl Stripes {
         cut.unwrap_or(to)
     }
 
-    /// The first entry between two volumes of one round: where it lies, and its units.
+    /// Returns the place and the units of the first entry between two places of one round.
     fn entry_from(&self, stripe: usize, from: u32, to: u32) -> Option<(u32, u32)> {
         let mut at = from;
         while at < to {
@@ -523,7 +525,7 @@ impl Stripes {
         None
     }
 
-    /// Takes the oldest entry out of the ring: where it lies, and its units.
+    /// Removes the oldest entry from the ring, and returns its place and units.
     fn take_oldest(&self, stripe: usize, ring: &mut Ring) -> Option<(u32, u32)> {
         loop {
             let end = ring.tail_end.unwrap_or(ring.head);
@@ -550,7 +552,7 @@ impl Stripes {
                 break;
             }
             if ring.head < part_end {
-                // Slots that led here were emptied before the bytes become others.
+                // Slots that led here were emptied before the bytes change.
                 fence(Release);
                 let (region, at) = self.at(stripe, ring.head);
                 region.store_u64(at, 0, Relaxed);
@@ -574,7 +576,7 @@ impl Stripes {
 
     /// Writes an entry to a place that no slot leads to.
     fn write(&self, stripe: usize, ring: &mut Ring, place: u32, entry: &[u8], was_found: bool) {
-        // Slots that led here were emptied before the bytes become others.
+        // Slots that led here were emptied before the bytes change.
         fence(Release);
         let (region, at) = self.at(stripe, place);
         region.write(at, entry);
@@ -586,7 +588,8 @@ impl Stripes {
         self.slot_for(stripe, ring, hash).store(slot.0, Release);
     }
 
-    /// A slot for another entry: one that is free, or has a name only, or in the end any.
+    /// Returns a slot for another entry: a free one, else one with a name, else one whose entry was
+    /// not found again, else any.
     fn slot_for(&self, stripe: usize, ring: &Ring, hash: u64) -> &AtomicU64 {
         let slots = self.slots(stripe, hash);
         let free = slots.iter().find(|word| word.load(Relaxed) == 0);
@@ -596,7 +599,7 @@ impl Stripes {
     }
 }
 
-/// The first of several entries, to their units' ends, and the others.
+/// Splits the first entry, up to the end of its last unit, from several.
 fn split_entry(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let word = u64::from_le_bytes(*bytes.first_chunk()?);
     bytes.split_at_checked(Sizes::of(word).units() as usize * UNIT as usize)

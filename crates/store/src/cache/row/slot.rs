@@ -1,19 +1,19 @@
-//! Slots: where an entry lies, or the name of one that is not there.
+//! Slots: the place of an entry, or the name of a key that has none.
 //!
 //! ```text
 //! bits 49-63  fifteen bits of the key's hash
-//! bit  48     found since it came, or stayed
-//! bits 28-47  which version of the ring's bytes it is, modulo 1,048,576
-//! bits  0-27  where in the ring, in eight bytes, plus 1; 0: only the name
+//! bit  48     set if it was found since it was put in, or last stayed
+//! bits 28-47  version of the ring's bytes, modulo 1,048,576
+//! bits  0-27  place in the ring, in units of eight bytes, plus 1; 0: only the name
 //! ```
 //!
-//! A slot that is 0 is free. One that leads to other bytes has another version, unless 1,048,576
+//! A slot that is 0 is free. A slot that leads to other bytes has another version, unless 1,048,576
 //! entries were put into the stripe while a reader copied one, and that one again as the last.
 
-/// Fewer volumes than these can be said.
+/// Number of places that a slot can name.
 pub(super) const PLACES: u32 = (1 << VERSION_SHIFT) - 1;
 
-/// What a slot says.
+/// Contents of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot(pub(super) u64);
 
@@ -24,30 +24,30 @@ const VERSION: u64 = (1 << 20) - 1;
 const TAG_SHIFT: u32 = 49;
 
 impl Slot {
-    /// The slot of an entry at a place, in units of eight bytes.
+    /// Creates the slot of an entry at a place, in units of eight bytes.
     pub(super) fn of(hash: u64, place: u32, version: u32) -> Slot {
         let version = (u64::from(version) & VERSION) << VERSION_SHIFT;
         Slot(tag(hash) << TAG_SHIFT | version | (u64::from(place) + 1))
     }
 
-    /// The name of a key whose entry is not there: never 0.
+    /// Creates the name of a key without an entry, which is never 0.
     pub(super) fn name(hash: u64) -> Slot {
         Slot(tag(hash) << TAG_SHIFT | FOUND)
     }
 
-    /// Whether it may be that of an entry with such a hash.
+    /// Returns true if the slot may lead to an entry with this hash.
     #[inline]
     pub(super) fn is_entry_of(self, hash: u64) -> bool {
         self.0 >> TAG_SHIFT == tag(hash) && self.is_entry()
     }
 
-    /// Whether it leads to an entry.
+    /// Returns true if the slot leads to an entry.
     #[inline]
     pub(super) fn is_entry(self) -> bool {
         self.0 & PLACE != 0
     }
 
-    /// Where the entry lies, in units of eight bytes.
+    /// Returns the place of the entry, in units of eight bytes.
     #[inline]
     pub(super) fn place(self) -> u32 {
         ((self.0 & PLACE) as u32).wrapping_sub(1)
@@ -63,14 +63,14 @@ impl Slot {
         Slot(self.0 | FOUND)
     }
 
-    /// Whether both lead to the same entry.
+    /// Returns true if both lead to the same entry.
     #[inline]
     pub(super) fn is_same(self, other: Slot) -> bool {
         (self.0 ^ other.0) & !FOUND == 0
     }
 }
 
-/// Bits that decide neither the stripe nor the line.
+/// Returns bits of a hash that choose neither the stripe nor the line.
 #[inline]
 fn tag(hash: u64) -> u64 {
     hash >> 40 & 0x7FFF

@@ -1,4 +1,4 @@
-//! What is cached, what is let in, and what never comes back.
+//! Tests of the contents, the admission and the consistency of the row cache.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Draft<'a> {
     Draft::put(KVS, key, value, Expiry::NEVER)
 }
 
-/// Writes, as the log's callers do.
+/// Writes a draft as the callers of the log do.
 fn write(entries: &RowCache, draft: Draft<'_>, sequence: u64) {
     let name = entries.name(draft.kvs, draft.key);
     let mut held = match draft.kind {
@@ -41,7 +41,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{}/{number:05}", (b'a' + (number % 7) as u8) as char).into_bytes()
 }
 
-/// Against a map of what counts: what is found is what that has, whatever made room.
+/// Compares with a map of the newest versions: the cache returns these, whatever made room.
 #[test]
 fn what_is_found_is_the_newest_version() {
     let mut rng = Rng::new(1);
@@ -101,13 +101,13 @@ fn what_was_read_before_a_write_is_not_filled_in_after_it() {
         entries.fill(&name, ticket, old, b"old");
         assert_eq!(find(&entries, b"key"), after);
     }
-    // Nor while somebody writes.
+    // Values are not filled in during a write either.
     let ticket = entries.ticket(&name);
     let held = entries.lock(&name);
     entries.fill(&name, ticket, old, b"old");
     drop(held);
     assert_eq!(find(&entries, b"key"), None);
-    // A prefix that is removed meanwhile covers it, too.
+    // A range delete meanwhile covers the value as well.
     let ticket = entries.ticket(&name);
     entries.lock_every().remove(&[Draft::gone(KVS, Kind::RangeDelete, b"k")]);
     entries.fill(&name, ticket, old, b"old");
@@ -141,7 +141,7 @@ fn keys_that_are_read_once_drive_nothing_out() {
         }
         found
     };
-    // About half of what fits is wanted again and again.
+    // About half of what fits is read again and again.
     for _ in 0..3 {
         (0..3_000).for_each(|number| _ = read(number));
     }
@@ -151,7 +151,7 @@ fn keys_that_are_read_once_drive_nothing_out() {
     }
     let there = (0..3_000).filter(|&number| read(number)).count();
     assert!(there > 2_900, "{there} of 3000 are left");
-    // What becomes wanted is let in.
+    // Keys that are read again are admitted.
     for _ in 0..4 {
         (50_000..52_000).for_each(|number| _ = read(number));
     }
@@ -190,10 +190,10 @@ fn large_values_and_caches_of_no_bytes_are_passed_by() {
     assert_eq!(find(&entries, b"key"), None);
     fill(&entries, b"key", &[1; 200], 1);
     assert_eq!(find(&entries, b"key"), Some((vec![1; 200], 1)));
-    // The new value does not fit: the old one goes all the same.
+    // The new value does not fit, but the old one is removed all the same.
     write(&entries, put(b"key", &[1; 1000]), 2);
     assert_eq!(find(&entries, b"key"), None);
-    // Nor does it keep others out for which there is room.
+    // Nor does it keep values out that do fit.
     let room = Room::new(64 << 20, 0);
     let entries = RowCache::new(1 << 20, &room).expect("address space");
     write(&entries, put(b"key", &[1; 100_000]), 1);
@@ -206,7 +206,8 @@ fn large_values_and_caches_of_no_bytes_are_passed_by() {
     write(&entries, put(b"key", b"value"), 2);
 }
 
-/// What is borrowed is worth what it takes, is given back when others want it, and comes again.
+/// Borrowed memory is as useful as the cache's own. It is given back when it is wanted, and
+/// borrowed again later.
 #[test]
 fn what_others_leave_is_borrowed() {
     let room = Room::new(16 << 20, 0);
@@ -219,7 +220,7 @@ fn what_others_leave_is_borrowed() {
     };
     let read_all = || (0..all).for_each(|number| fill(&entries, &key(number), &value, 1));
     read_all();
-    // A line may have more than eight.
+    // Some lines would need more than eight slots.
     assert!(there(&entries) > 49_500, "12 MiB have room");
     assert!(room.borrowed() > 8 << 20 && room.borrowed() <= 15 << 20);
     let young = Taken::of_memtables(&room);
@@ -239,7 +240,7 @@ fn what_others_leave_is_borrowed() {
     assert!(again > 48_000, "{again}");
 }
 
-/// A value that is written again lies where it did: nothing has to make room for it.
+/// A value that is overwritten stays in its place, and evicts nothing.
 #[test]
 fn what_is_written_again_drives_nothing_out() {
     let entries = RowCache::new(1 << 20, &Room::new(0, 0)).expect("address space");
@@ -256,15 +257,15 @@ fn what_is_written_again_drives_nothing_out() {
     assert_eq!((value, sequence), (vec![(199_999 % 256) as u8; 100], 199_999));
 }
 
-/// Readers see whole values of one version while these are written where they lie, moved, driven
-/// out and given back.
+/// Readers see whole values of one version while these are overwritten in place, moved, evicted and
+/// given back.
 #[test]
 fn values_that_are_read_while_they_change_are_whole() {
     let room = Room::new(2 << 20, 0);
     let entries = RowCache::new(1 << 20, &room).expect("address space");
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let keys = 500;
-    // Words of one number: the version, of which the length depends as well now and then.
+    // Words of the version, whose number now and then changes the length too.
     let value = |sequence: u64| {
         let words = 4 + (sequence / 64 % 3) as usize;
         sequence.to_le_bytes().repeat(words)

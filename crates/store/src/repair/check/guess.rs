@@ -1,4 +1,4 @@
-//! What a manifest that is lost may have said, as the files themselves tell it.
+//! Reconstruction of a lost manifest from the files of a store.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use crate::wal::record::Kind;
 use crate::wal::segment;
 use crate::wal::segment::{FIRST_RECORD, Segment};
 
-/// A manifest of all runs and segments that there are; none if there are none.
+/// Returns a manifest of all runs and segments in a directory; `None` if there are none.
 ///
 /// # Errors
-/// If the directory cannot be read.
+/// Fails if the directory cannot be read.
 pub(crate) fn manifest(directory: &Arc<dyn Directory>) -> Result<Option<Manifest>, StoreError> {
     let names = directory.list()?;
     let names = || names.iter().map(|entry| entry.name.as_str());
@@ -54,7 +54,8 @@ pub(crate) fn manifest(directory: &Arc<dyn Directory>) -> Result<Option<Manifest
     let first_of_log = segments.iter().filter(behind).min().copied();
     let first_of_log = first_of_log.unwrap_or(SegmentNumber::FIRST_OF_VALUES);
     manifest.log.first_segment = first_of_log.0;
-    // What was removed last is in no run any more.
+    // The last flushed writes may be deletes that are in no run any more, so the log's first write
+    // decides.
     let first = first_write(directory, &manifest, first_of_log);
     manifest.log.flushed = first.map_or(manifest.log.flushed, |first| first.0 - 1);
     let is_flushed = |number: &SegmentNumber| !number.is_of_log() || *number < first_of_log;
@@ -62,7 +63,7 @@ pub(crate) fn manifest(directory: &Arc<dyn Directory>) -> Result<Option<Manifest
     Ok(Some(manifest))
 }
 
-/// What a `Kvs` is called whose name is lost.
+/// Returns the name of a `Kvs` whose name is lost.
 pub(crate) fn name(kvs: KvsId) -> String {
     format!("kvs-{}", kvs.0)
 }
@@ -79,7 +80,7 @@ pub(crate) fn state(kvs: KvsId, runs: Vec<RunState>) -> KvsState {
     }
 }
 
-/// The write that a segment of the log begins with, if it has any.
+/// Returns the first write in a segment of the log, if it has any.
 fn first_write(
     directory: &Arc<dyn Directory>,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! Looking at all that a store has, to say what is damaged and what is lost by it.
+//! Check of all data of a store: reports damage, and what it costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,23 +27,23 @@ use values::{Lead, Leads, Proofs};
 pub(crate) mod guess;
 mod values;
 
-/// So many findings are told one by one.
+/// Number of findings that are reported one by one.
 const FINDINGS_MAX: usize = 1000;
-/// The cache that a check or a salvage reads through.
+/// Size of the block cache that a check or a salvage reads through.
 pub(crate) const CACHE_BYTES: u64 = 4 << 20;
-/// So much of a key is shown.
+/// Bytes of a key that are shown.
 const KEY_SHOWN_BYTES: usize = 40;
 
-/// Something that is damaged.
+/// Damage in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The file in the store's directory.
+    /// Name of the damaged file in the store's directory.
     pub file: String,
-    /// Where in it.
+    /// Offset of the damage.
     pub offset: u64,
-    /// What is wrong there.
+    /// Description of the damage.
     pub what: String,
-    /// What is lost by it.
+    /// Description of the lost data.
     pub lost: String,
 }
 
@@ -54,51 +54,50 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What could not be looked at, since volumes are missing.
+/// Data that could not be checked, because volumes are missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Unchecked {
     /// Sorted runs.
     pub runs: u64,
-    /// The `Kvs` that they are of.
+    /// Names of the `Kvs` of these runs.
     pub kvs: Vec<String>,
     /// Segments of values.
     pub segments: u64,
-    /// Values in them that the other runs lead to.
+    /// Values in these segments that the other runs refer to.
     pub values: u64,
-    /// The bytes of these values, with their keys.
+    /// Bytes of these values, with their keys.
     pub value_bytes: u64,
-    /// The last write of the log that is there, if there are, or may be, later ones in volumes that
-    /// are missing.
+    /// Last write of the log that was found, if there are or may be later ones on missing volumes.
     pub log_behind: Option<u64>,
 }
 
-/// What a store was found to be.
+/// Report of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
-    /// What is damaged, up to a thousand volumes.
+    /// Damage, up to a thousand findings.
     pub findings: Vec<Finding>,
-    /// How many more there are.
+    /// Number of further findings.
     pub findings_left_out: u64,
-    /// Volumes that are not there. What lies in them is neither damaged nor known to be whole.
+    /// Volumes that are missing. Data on them counts neither as damaged nor as intact.
     pub missing: Vec<MissingVolume>,
-    /// What lies in them, as far as the others tell.
+    /// Data on these volumes, as far as the others tell.
     pub unchecked: Unchecked,
-    /// What is odd and no damage.
+    /// Oddities that are no damage.
     pub remarks: Vec<String>,
-    /// Files that were looked at.
+    /// Files that were checked.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
     /// Versions of keys in sorted runs.
     pub versions: u64,
-    /// Values in segments that these lead to, each of which was read.
+    /// Values in segments that these refer to. Each of them was read.
     pub values: u64,
     /// Writes in the log that are not flushed.
     pub log_records: u64,
 }
 
 impl CheckReport {
-    /// Whether all was looked at, and nothing is damaged.
+    /// Returns true if all data were checked, and none are damaged.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.findings.is_empty() && self.missing.is_empty()
@@ -113,18 +112,18 @@ impl CheckReport {
     }
 }
 
-/// How far a check has come.
+/// Progress of a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// Files that were looked at.
+    /// Files checked so far.
     pub files_done: u64,
-    /// Files that there are.
+    /// All files.
     pub files: u64,
-    /// Bytes of files that were looked at.
+    /// Bytes of the files checked so far.
     pub bytes_done: u64,
 }
 
-/// Looks at all that a store in a directory of this machine has. See [`check`].
+/// Checks all data of a store in a directory of this machine. See [`check`].
 ///
 /// ```
 /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -142,7 +141,7 @@ pub struct CheckProgress {
 /// ```
 ///
 /// # Errors
-/// As [`check`].
+/// Fails as [`check`] does.
 pub fn check_at(
     path: &Path,
     progress: &mut dyn FnMut(CheckProgress),
@@ -151,16 +150,15 @@ pub fn check_at(
     check(&directory, progress)
 }
 
-/// Looks at all that a store has, which must not be open: the manifest, every page of every run and
-/// what leads to it, every value that one leads to, and the log. Nothing is changed, and it goes on
-/// after whatever it finds.
+/// Checks all data of a closed store: the manifest, every page of every run and the index above it,
+/// every value that a run refers to, and the log. Nothing is changed, and no damage ends the check.
 ///
-/// What lies behind the end of the log of a store that was not closed cannot be told from what a
-/// crash left there, and is not looked at, unless a segment there was synced: then the end is
+/// Behind the end of the log of a store that was not closed, damage looks like the remains of a
+/// crash. That part is not checked, unless a segment there was synced: then the end itself is
 /// damage.
 ///
 /// # Errors
-/// If there is no store, somebody has it open, or its format is not known. What is damaged is in
+/// Fails if there is no store, another process has it open, or its format is unknown. Damage is in
 /// the report.
 pub fn check(
     directory: &Arc<dyn Directory>,
@@ -169,7 +167,7 @@ pub fn check(
     check_with(directory, values::LEADS_MAX, progress)
 }
 
-/// The same, with room for so many volumes of values.
+/// Checks a store with room for so many positions of values at once.
 fn check_with(
     directory: &Arc<dyn Directory>,
     leads_max: usize,
@@ -192,7 +190,7 @@ fn check_with(
         leads_max,
         report,
         progress,
-        // The manifest was.
+        // The manifest is checked already.
         so_far: CheckProgress { files_done: 1, files: names, ..CheckProgress::default() },
     };
     checker.done(0);
@@ -214,10 +212,10 @@ fn check_with(
     Ok(checker.report)
 }
 
-/// The manifest, or what the files say that it might have said.
+/// Loads the manifest, or reconstructs it from the files.
 ///
 /// # Errors
-/// If there is no store, or its format is not known.
+/// Fails if there is no store, or its format is unknown.
 pub(crate) fn load_or_guess(
     directory: &Arc<dyn Directory>,
     report: &mut CheckReport,
@@ -240,10 +238,10 @@ pub(crate) fn load_or_guess(
     Ok(guessed)
 }
 
-/// The volumes of a store, to be read; those that are missing do not matter.
+/// Opens the volumes of a store for reading. Volumes may be missing.
 ///
 /// # Errors
-/// If one of the others cannot be read.
+/// Fails if one of the others cannot be read.
 pub(crate) fn open_volumes(
     home: &Arc<dyn Directory>,
     manifest: &Manifest,
@@ -252,19 +250,19 @@ pub(crate) fn open_volumes(
     Volumes::open(home, &[], manifest, access)
 }
 
-/// Is shown entries, with the names of their runs.
+/// Callback for versions, with the names of their runs.
 type Visit<'v> = dyn FnMut(&mut Checker<'_>, &str, KvsId, &Entry<'_>) + 'v;
 
 struct Checker<'a> {
     volumes: &'a Volumes,
     pages: Arc<BlockCache>,
-    /// Flushed segments that could be opened.
+    /// Flushed segments that were opened.
     segments: BTreeMap<SegmentNumber, Segment>,
-    /// Those that could not, with how many values are lost and the first key.
+    /// Segments that could not be opened, with the number of lost values and the first key.
     missing: BTreeMap<SegmentNumber, (u64, String)>,
-    /// Those that are in a place that is missing.
+    /// Segments on missing volumes.
     away: BTreeSet<SegmentNumber>,
-    /// Those that were opened, with their bytes, the last one first, until their values were read.
+    /// Opened segments whose values were not read yet, with their bytes, in descending order.
     unverified: Vec<(SegmentNumber, u64)>,
     proofs: Proofs,
     leads_max: usize,
@@ -274,7 +272,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Notes that a file of so many bytes was looked at.
+    /// Reports a checked file of so many bytes to `progress`.
     fn done(&mut self, bytes: u64) {
         if bytes > 0 {
             self.report.files += 1;
@@ -285,7 +283,7 @@ impl Checker<'_> {
         (self.progress)(self.so_far);
     }
 
-    /// Whether a file may be in a place that is missing.
+    /// Returns true if a file may lie on a missing volume.
     fn is_away(&self, name: &str) -> bool {
         !self.volumes.missing().is_empty() && self.volumes.find(name).is_none()
     }
@@ -319,8 +317,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Looks at a run: each page and, if all of them are whole, the tree over it. Notes where the
-    /// values are that it leads to.
+    /// Checks a run: each page and, if all are intact, the index tree above them. Collects the
+    /// positions of its values.
     fn run(
         &mut self,
         kvs: &str,
@@ -392,7 +390,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Notes where the value is that an entry leads to.
+    /// Collects the position of a version's value.
     fn entry(&mut self, kvs: KvsId, entry: &Entry<'_>, leads: &mut Leads) {
         let Value::Apart(place) = entry.value else { return };
         if self.segments.contains_key(&place.segment) {
@@ -411,8 +409,8 @@ impl Checker<'_> {
         self.proofs.lead(place, (kvs, entry.key, entry.sequence))
     }
 
-    /// Reads the values that runs lead to, in the order of their files, beginning with those that
-    /// were noted.
+    /// Reads the values that runs refer to, in the order of their files, starting with the
+    /// collected positions.
     fn values(&mut self, manifest: &Manifest, mut leads: Leads) {
         let mut wrong = BTreeSet::new();
         loop {
@@ -443,8 +441,8 @@ impl Checker<'_> {
         });
     }
 
-    /// Reads values, which come in the order of their files; puts those that are wrong into a set,
-    /// as long as they are told one by one.
+    /// Reads values in the order of their files. Collects wrong ones, as long as findings are
+    /// reported one by one.
     fn verify(&mut self, volumes: &[Lead], wrong: &mut BTreeSet<Lead>) {
         for of_segment in volumes.chunk_by(|one, other| one.segment() == other.segment()) {
             let Some(number) = of_segment.first().map(Lead::segment) else { continue };
@@ -463,13 +461,13 @@ impl Checker<'_> {
         }
     }
 
-    /// Shows the entries of all runs that can be read once more.
+    /// Passes the versions of all readable runs to `visit` once more.
     fn each_entry(&mut self, manifest: &Manifest, visit: &mut Visit<'_>) {
         for kvs in &manifest.kvs {
             for state in &kvs.runs {
                 let (name, pages) = (run::file_name(state.number()), self.pages.clone());
                 let directory = self.volumes.directory_of(&name);
-                // What is wrong with the run itself was told when it was looked at.
+                // Damage of the run itself is reported already.
                 _ = scan(&directory, *state, &pages, &mut |piece| {
                     if let Piece::Entry(entry) = piece {
                         visit(self, &name, KvsId(kvs.id), &entry);
@@ -480,7 +478,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Tells what is wrong with the value that an entry leads to.
+    /// Reports the damage of a version's value.
     fn tell_wrong(&mut self, run: &str, kvs: KvsId, entry: &Entry<'_>, place: RecordPlace) {
         let Some(segment) = self.segments.get(&place.segment) else { return };
         let mut bytes = Vec::new();
@@ -518,7 +516,7 @@ impl Checker<'_> {
             self.report.unchecked.log_behind = Some(found.last.0);
         }
         if is_away && found.is_short {
-            // What of it is elsewhere is not damaged.
+            // The rest of the log is on a missing volume, and not damaged.
         } else if let Some((file, offset, what)) = found.damage {
             let lost = format!(
                 "the store cannot be opened; {} writes before that can be read, and {} behind it",
@@ -557,13 +555,13 @@ impl Checker<'_> {
     }
 }
 
-/// Whether a record is the one that an entry means.
+/// Returns true if a record is the one that a version refers to.
 pub(crate) fn leads_there(record: &Record<'_>, kvs: KvsId, entry: &Entry<'_>) -> bool {
     let header = &record.header;
     record.key == entry.key && header.kvs == kvs && header.sequence == entry.sequence
 }
 
-/// A key as a person can read it.
+/// Returns a key in readable form.
 pub(crate) fn shown(key: &[u8]) -> String {
     let short = &key[..key.len().min(KEY_SHOWN_BYTES)];
     let dots = if short.len() < key.len() { "..." } else { "" };
@@ -578,8 +576,8 @@ mod tests {
     use super::*;
     use crate::{Kvdb, KvdbOptions, KvsOptions};
 
-    /// With room for a few values only each of them is looked at all the same: so many as there
-    /// are, and whichever is damaged is named with its key.
+    /// With room for a few values at a time, a check still verifies all of them, and names the
+    /// damaged one with its key.
     #[test]
     fn values_are_looked_at_a_few_at_a_time() {
         let world = World::new(WorldOptions::seeded(1));

@@ -1,9 +1,9 @@
-//! Looking at the values that runs lead to, file by file, each from its beginning to its end.
+//! Verification of the values that runs refer to, file by file, each from beginning to end.
 //!
-//! Runs are in the order of keys and lead anywhere. So of the volumes that they lead to as many
-//! are kept as memory permits, those that come first in the files, and read in their order; then
-//! the runs are gone through again for those that come next. Of what must lie at a place no more
-//! is kept than a proof of 64 bits.
+//! Runs are in the order of keys and refer to scattered positions. The check therefore keeps as
+//! many positions as memory permits, the first ones in the order of files, and reads them in that
+//! order. It then goes through the runs again for the next positions. Of the record expected at a
+//! position it keeps only a proof of 64 bits.
 
 use crate::StoreError;
 use crate::cache::row::NameHasher;
@@ -11,14 +11,14 @@ use crate::types::{KvsId, RecordPlace, SegmentNumber, Sequence};
 use crate::wal::record::Record;
 use crate::wal::segment::Segment;
 
-/// So many volumes are kept at once: with room for as many more they take 64 MiB.
+/// Number of positions kept at once. With room for as many more, they take 64 MiB.
 pub(super) const LEADS_MAX: usize = 1 << 20;
-/// So much of a segment is read at once, unless a record is longer.
+/// Bytes of a segment read at once, unless a record is longer.
 const READ_BYTES: u64 = 1 << 20;
-/// What nobody leads to is read along if it is not more than this.
+/// Longest gap between records that is read along with them.
 const GAP_BYTES: u64 = 64 << 10;
 
-/// A place that an entry leads to, and a proof of the record that must lie there.
+/// Position that a version refers to, with a proof of the record expected there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lead {
     segment: SegmentNumber,
@@ -27,21 +27,21 @@ pub(super) struct Lead {
     proof: u64,
 }
 
-/// Makes proofs.
+/// Maker of proofs.
 #[derive(Debug)]
 pub(super) struct Proofs(NameHasher);
 
-/// The first of the volumes that lie behind one.
+/// Collector of the first positions behind a given one.
 #[derive(Debug)]
 pub(super) struct Leads {
     all: Vec<Lead>,
     most: usize,
     behind: Option<Lead>,
-    /// No place behind this one is kept.
+    /// Last position to keep, once there are too many.
     up_to: Option<Lead>,
 }
 
-/// A part of a segment that was read.
+/// Part of a segment that was read.
 #[derive(Debug, Default)]
 struct Window {
     begin: u64,
@@ -57,7 +57,7 @@ impl Proofs {
         self.0.hash(kvs, key).rotate_left(32) ^ sequence.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// A place, and what must lie there.
+    /// Returns a position with the proof of the record expected there.
     pub(super) fn lead(
         &self,
         place: RecordPlace,
@@ -84,12 +84,12 @@ impl Lead {
 }
 
 impl Leads {
-    /// Those behind a place, at least so many if there are.
+    /// Creates a collector for positions behind a given one: at least `most`, if there are so many.
     pub(super) fn behind(behind: Option<Lead>, most: usize) -> Leads {
         Leads { all: Vec::new(), most, behind, up_to: None }
     }
 
-    /// Keeps a place, if it is one of the first.
+    /// Keeps a position if it is one of the first.
     pub(super) fn add(&mut self, lead: Lead) {
         let is_done = self.behind.is_some_and(|behind| lead <= behind);
         if is_done || self.up_to.is_some_and(|last| lead > last) {
@@ -103,7 +103,7 @@ impl Leads {
         }
     }
 
-    /// Those that were kept, in order; and behind which of them there may be more.
+    /// Returns the kept positions in order, and the last of them if there may be more behind it.
     pub(super) fn finish(mut self) -> (Vec<Lead>, Option<Lead>) {
         self.all.sort_unstable();
         (self.all, self.up_to)
@@ -116,7 +116,7 @@ impl Window {
         self.bytes.get(begin..begin.checked_add(lead.bytes as usize)?)
     }
 
-    /// Reads the place of the first of some, and of what lies behind it what is worth it.
+    /// Reads the first position, and following ones that are close enough.
     fn read(&mut self, segment: &Segment, leads: &[Lead]) -> Result<(), StoreError> {
         let Some(first) = leads.first() else { return Ok(()) };
         let mut end = first.end();
@@ -135,8 +135,8 @@ impl Window {
     }
 }
 
-/// Reads the volumes of a segment that are led to, which come in order, and tells those at which
-/// the record that must lie there does not.
+/// Reads the given positions of a segment, which are in order, and reports to `wrong` each at which
+/// the expected record is missing.
 pub(super) fn verify(
     segment: &Segment,
     leads: &[Lead],
@@ -148,7 +148,7 @@ pub(super) fn verify(
         if window.get(lead).is_none() && lead.offset >= alone_until {
             let rest = leads.get(number..).unwrap_or_default();
             if window.read(segment, rest).is_err() {
-                // Around what cannot be read each record is read by itself.
+                // After a failed read, the records nearby are read one by one.
                 window = Window::default();
                 alone_until = lead.offset.saturating_add(READ_BYTES);
             }
@@ -185,7 +185,7 @@ mod tests {
     use crate::wal::segment;
     use crate::wal::segment::FIRST_RECORD;
 
-    /// A segment with records of some lengths, and where they are.
+    /// Creates a segment with records of given lengths. Also returns their positions.
     fn segment_of(directory: &LocalDirectory, lengths: &[usize]) -> (Segment, Vec<RecordPlace>) {
         let number = SegmentNumber(3);
         let bytes = FIRST_RECORD + lengths.iter().map(|len| *len as u64 + 64).sum::<u64>();
@@ -204,8 +204,8 @@ mod tests {
         (Segment::open_blocks(directory, 7, number).expect("is there"), volumes)
     }
 
-    /// Values of all lengths lie one behind the other: the file is read once, in large parts, and
-    /// of it not what nobody leads to. What is wrong is told, and nothing else.
+    /// Values of all lengths follow each other. The check reads the file once, in large parts, and
+    /// skips records that no version refers to. It reports wrong records, and nothing else.
     #[test]
     fn a_file_is_read_once_and_each_wrong_record_is_told() {
         let scratch = tempfile::tempdir().expect("a directory");
@@ -228,7 +228,7 @@ mod tests {
         assert!(read < segment.len() + (64 << 10), "{read} of {}", segment.len());
         let sparse: Vec<Lead> = leads[..4000].iter().copied().step_by(1000).collect();
         assert!(verified(&sparse).1 < 4 * (1000 + 3 * 4096), "what nobody leads to is read");
-        // Another number, another key, and what lies beyond the end.
+        // Another sequence number, another key, and a record beyond the end.
         let mut others = leads.clone();
         others[5] = lead(6, &volumes[5]);
         others[7] = proofs.lead(volumes[7], (KvsId(1), b"kez", Sequence(7)));
@@ -251,8 +251,8 @@ mod tests {
         assert_eq!(verified(&leads).0, []);
     }
 
-    /// All volumes of a list come once and in order, however few are kept at once, and memory has
-    /// room for twice as many.
+    /// All positions come once and in order, however few are kept at once, and memory needs room
+    /// for only twice as many.
     #[test]
     fn all_places_come_in_order_a_few_at_a_time() {
         let mut rng = Rng::new(1);

@@ -1,5 +1,5 @@
-//! Blocks: the unit in which a run is written, checked and cached. How entries lie in one is drawn
-//! in `docs/format.md`; this is the half that writes.
+//! Blocks: the unit in which a run is written, verified and cached. `docs/format.md` draws the
+//! layout of entries in a block. This file writes blocks.
 
 use entresol_base::checksum;
 
@@ -7,43 +7,43 @@ use crate::types::{Entry, Expiry, RunNumber, Value};
 
 use super::bytes::{common_prefix, head_of, push_varint, u32_at};
 
-/// Every block is whole pages of so many bytes.
+/// Bytes of a page. Every block is whole pages.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// What a block begins with.
+/// Bytes of a block's header.
 pub(in crate::run) const HEAD_BYTES: usize = 16;
-/// What a block ends with: its checksum.
+/// Bytes of the checksum at the end of a block.
 pub(in crate::run) const CRC_BYTES: usize = 4;
-/// One entry in so many is written with its whole key, so that a search can begin there. With
-/// values of 100 bytes every entry that a search passes is a cache miss or two; a restart more
-/// often costs three bytes an entry.
+/// One entry in so many is a restart: it has its whole key, so that a search can begin there. With
+/// values of 100 bytes, every entry that a search passes is a cache miss or two. Twice as many
+/// restarts would cost three more bytes an entry.
 pub(in crate::run) const RESTART_ENTRIES: u32 = 4;
-/// What is kept of each such entry behind the entries: eight bytes of its key, and where it lies.
+/// Bytes that are kept of each restart behind the entries: eight bytes of its key, and its offset.
 pub(in crate::run) const RESTART_BYTES: usize = 12;
-/// An index block has at least so many entries, however long their keys are, unless it is the last
-/// of its level: else a level might be no smaller than the one below.
+/// Fewest entries of an index block, however long its keys are, unless it is the last of its level.
+/// With fewer, a level might be no smaller than the one below.
 const CHILDREN_MIN: u32 = 4;
-/// No block grows by another entry once it has so many pages of the size that is wanted.
+/// A block stops growing once it has so many times the pages of the wanted size.
 const GROWTH_MAX: usize = 8;
 
-/// What is in a block.
+/// Kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::run) enum BlockKind {
     /// Entries of the run.
     Data = 1,
-    /// Where blocks of the level below lie, and the greatest that each may hold.
+    /// Places of the blocks of the level below, and the greatest key that each may hold.
     Index = 2,
     /// Bits of the keys' filter.
     Filter = 3,
-    /// Where the filters of groups of keys lie.
+    /// Places of the filters of groups of keys.
     Groups = 4,
-    /// Prefixes that are gone.
+    /// Range deletes.
     Gone = 5,
-    /// How many bytes of each segment the entries point to.
+    /// Bytes of each segment that the entries lead to.
     Live = 6,
 }
 
-/// Where a block lies: in which run, at which page.
+/// Location of a block: its run and first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) struct Address {
     pub(in crate::run) run: RunNumber,
@@ -55,8 +55,8 @@ impl Address {
         self.page.saturating_mul(PAGE_BYTES as u64)
     }
 
-    /// The checksum of the address, which goes into that of the bytes: what was written elsewhere
-    /// does not pass here.
+    /// Returns the checksum of the address, which goes into that of the bytes. A block that was
+    /// written elsewhere thus fails verification.
     fn crc(self) -> u32 {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.run.0.to_le_bytes());
@@ -72,39 +72,40 @@ pub(in crate::run) fn seal(address: Address, pages: &mut [u8]) {
     end.copy_from_slice(&(checksum::crc32c(body) ^ address.crc()).to_le_bytes());
 }
 
-/// Whether whole pages are what was written there. Each caller is a check of its own.
+/// Returns true if whole pages are what was written at the address. Each caller counts as a check
+/// of its own.
 #[track_caller]
 pub(in crate::run) fn is_sealed(address: Address, pages: &[u8]) -> bool {
     let Some(end) = pages.len().checked_sub(CRC_BYTES) else { return false };
     let (Some(crc), Some(body)) = (u32_at(pages, end), pages.get(..end)) else { return false };
-    // Not in a closure, which would be the caller that is noted.
+    // A closure would be the caller that is recorded.
     checksum::matches(crc ^ address.crc(), body)
 }
 
-/// How many pages so many bytes take.
+/// Returns the number of pages that so many bytes take.
 pub(in crate::run) fn pages_of(bytes: usize) -> usize {
     bytes.div_ceil(PAGE_BYTES)
 }
 
-/// Where another block lies, as an index block says it.
+/// Location of another block, as an index block stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) struct Child {
     pub(in crate::run) page: u64,
     pub(in crate::run) pages: u32,
 }
 
-/// What lies under a key in a block.
+/// Contents under a key in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum Body<'a> {
     Value(Value<'a>),
     Child(Child),
 }
 
-/// What is written under a key.
+/// A key with its contents, as it is written.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct Record<'a> {
     pub(in crate::run) key: &'a [u8],
-    /// The sequence, less the least that the run may have.
+    /// Sequence number minus the base of the run.
     pub(in crate::run) delta: u64,
     pub(in crate::run) expiry: Expiry,
     pub(in crate::run) body: Body<'a>,
@@ -117,13 +118,13 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The two low bits of an entry's first byte: what lies there.
+/// Values of the two low bits of an entry's first byte: the kind of its contents.
 pub(in crate::run) const INLINE: u8 = 0;
 pub(in crate::run) const APART: u8 = 1;
 pub(in crate::run) const GONE: u8 = 2;
 pub(in crate::run) const CHILD: u8 = 3;
 pub(in crate::run) const WHAT: u8 = 3;
-/// The bit of an entry that ends some day.
+/// Bit that is set for an entry that expires.
 pub(in crate::run) const EXPIRES: u8 = 4;
 
 /// A block that is being filled.
@@ -131,12 +132,12 @@ pub(in crate::run) const EXPIRES: u8 = 4;
 pub(in crate::run) struct BlockBuilder {
     kind: BlockKind,
     level: u8,
-    /// How many bytes a block has if its entries permit.
+    /// Bytes of a block if its entries permit.
     wanted: usize,
     bytes: Vec<u8>,
     restarts: Vec<u32>,
     entries: u32,
-    /// What all keys begin with.
+    /// Length of the common prefix of all keys.
     common: usize,
     last: Vec<u8>,
 }
@@ -152,13 +153,13 @@ impl BlockBuilder {
         self.entries == 0
     }
 
-    /// The key that was added last, to this block or the one before.
+    /// Returns the key that was added last, to this block or to the one before.
     pub(in crate::run) fn last_key(&self) -> &[u8] {
         &self.last
     }
 
-    /// Adds an entry of which `shared` bytes are those of the last key; answers false, and leaves
-    /// the block as it was, if the block should be finished before it.
+    /// Adds an entry whose key shares `shared` bytes with the last key. Returns false and leaves
+    /// the block as it was if the block should be finished first.
     pub(in crate::run) fn add(&mut self, record: &Record<'_>, shared: usize) -> bool {
         let before = self.bytes.len();
         let restarts = self.entries.is_multiple_of(RESTART_ENTRIES);
@@ -180,8 +181,8 @@ impl BlockBuilder {
         true
     }
 
-    /// Whether a block of `used` bytes may get `more`: it may up to the size that is wanted, and
-    /// beyond while more than an eighth of its pages would be left empty.
+    /// Returns true if a block of `used` bytes may get `more`. It may up to the wanted size, and
+    /// beyond that while more than an eighth of its pages would stay empty.
     fn has_room(&self, used: usize, more: usize) -> bool {
         if used + more <= self.wanted {
             return true;
@@ -226,13 +227,13 @@ impl BlockBuilder {
         }
     }
 
-    /// The block, once it is finished.
+    /// Returns the block, once it is finished.
     pub(in crate::run) fn finished(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The whole block, to be written at `address`. The builder must be cleared before it is used
-    /// again.
+    /// Finishes the block, to be written at `address`, and returns it. The builder must be cleared
+    /// before it is used again.
     pub(in crate::run) fn finish(&mut self, address: Address) -> &[u8] {
         let entries_end = self.bytes.len();
         for at in 0..self.restarts.len() {
@@ -256,7 +257,7 @@ impl BlockBuilder {
         &self.bytes
     }
 
-    /// The eight bytes behind what all keys begin with, of the key of a restart.
+    /// Returns the eight bytes of a restart's key behind the common prefix.
     fn restart_head(&self, at: usize, entries_end: usize) -> u64 {
         let entry = self.restarts.get(at).map_or(0, |&start| start as usize);
         let entries = self.bytes.get(..entries_end).unwrap_or_default();
@@ -273,8 +274,8 @@ impl BlockBuilder {
     }
 }
 
-/// A short key that is not below `last` and, with all versions it can have, below `next`; none if
-/// only `last` itself will do.
+/// Returns a short key that is at or above `last` and, in all versions that it can have, below
+/// `next`. Returns `None` if only `last` itself will do.
 pub(in crate::run) fn separator<'a>(last: &[u8], next: &'a [u8]) -> Option<&'a [u8]> {
     let common = common_prefix(last, next);
     (common < last.len() && common + 1 < next.len()).then(|| &next[..=common])

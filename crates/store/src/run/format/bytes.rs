@@ -1,9 +1,9 @@
-//! Numbers in bytes: little-endian, or with seven bits a byte.
+//! Numbers in bytes: little-endian, or as varints of seven bits a byte.
 
-/// The most bytes of a number with seven bits a byte.
+/// Most bytes of a varint.
 pub(in crate::run) const VARINT_BYTES_MAX: usize = 10;
 
-/// Appends a number, seven bits a byte, the lowest first; all bytes but the last have the top bit.
+/// Appends a varint: seven bits a byte, the lowest first. All bytes but the last have the top bit.
 #[inline]
 pub(in crate::run) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -13,7 +13,8 @@ pub(in crate::run) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The first eight bytes of a key as a number that sorts as they do; what is missing counts as 0.
+/// Returns the first eight bytes of a key as a number that sorts as they do. Missing bytes count as
+/// 0.
 #[inline]
 pub(crate) fn head_of(key: &[u8]) -> u64 {
     if let Some(chunk) = key.first_chunk() {
@@ -26,19 +27,19 @@ pub(crate) fn head_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(chunk)
 }
 
-/// The two bytes at `at`, as a number.
+/// Returns the two bytes at `at` as a number.
 #[inline]
 pub(in crate::run) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|chunk| u16::from_le_bytes(*chunk))
 }
 
-/// The four bytes at `at`, as a number.
+/// Returns the four bytes at `at` as a number.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|chunk| u32::from_le_bytes(*chunk))
 }
 
-/// The eight bytes at `at`, as a number.
+/// Returns the eight bytes at `at` as a number.
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
@@ -55,7 +56,7 @@ impl<'a> Reader<'a> {
         Reader { bytes, at }
     }
 
-    /// Where the next byte lies.
+    /// Returns the index of the next byte.
     pub(in crate::run) fn at(&self) -> usize {
         self.at
     }
@@ -74,7 +75,7 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// Most numbers have one byte, and most others three at most: these are read in line.
+    /// Reads a varint. Most have one byte, and most others three at most: these are read in line.
     #[inline(always)]
     pub(in crate::run) fn varint(&mut self) -> Option<u64> {
         let first = u64::from(self.byte()?);
@@ -91,7 +92,7 @@ impl<'a> Reader<'a> {
         if third < 0x80 { Some(value) } else { self.long_varint(value) }
     }
 
-    /// Goes on behind the first three bytes.
+    /// Reads the rest of a varint behind its first three bytes.
     #[inline(never)]
     fn long_varint(&mut self, mut value: u64) -> Option<u64> {
         for place in 3..VARINT_BYTES_MAX {
@@ -109,14 +110,14 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A number of bytes that is still there, or none.
+    /// Reads a length. Returns `None` if it is longer than all the bytes.
     #[inline]
     pub(in crate::run) fn length(&mut self) -> Option<usize> {
         let length = usize::try_from(self.varint()?).ok()?;
         (length <= self.bytes.len()).then_some(length)
     }
 
-    /// Skips so many bytes and answers where they begin.
+    /// Skips so many bytes, and returns the index at which they begin.
     #[inline]
     pub(in crate::run) fn skip(&mut self, length: usize) -> Option<usize> {
         let start = self.at;
@@ -129,7 +130,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How many bytes `a` and `b` have in common at their beginnings.
+/// Returns the length of the common prefix of `a` and `b`.
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let words = a.chunks_exact(8).zip(b.chunks_exact(8));

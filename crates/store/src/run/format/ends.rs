@@ -1,5 +1,5 @@
-//! The two pages at the ends of a run: the first, which says what the file is, and the last, which
-//! says that it is whole and where everything lies in it.
+//! The first and the last page of a run. The first identifies the file. The last proves that the
+//! file is complete, and locates everything in it.
 
 use crate::types::{KvsId, Mark, RunNumber, Sequence};
 
@@ -7,30 +7,30 @@ use super::block::{Address, Child, PAGE_BYTES, is_sealed, seal};
 use super::bytes::{u32_at, u64_at};
 use super::filter;
 
-/// What a run's file begins with.
+/// First bytes of a run's file.
 pub(in crate::run) const MAGIC: [u8; 8] = *b"ENTSRUN\n";
-/// What its last page begins with.
+/// First bytes of its last page.
 const MAGIC_AT_END: [u8; 8] = *b"ENTSEND\n";
-/// The format that is written, and the only one that is read.
+/// Format version that is written, and the only one that is read.
 pub(in crate::run) const FORMAT_VERSION: u32 = 1;
 
-/// Why an end of a run cannot be used.
+/// Reason why an end of a run cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::run) enum EndError {
-    /// It is of another format.
+    /// The page has another format version.
     Version(u32),
-    /// It is not what it should be.
+    /// The page is damaged.
     Damaged(&'static str),
 }
 
-/// Blocks of one kind that lie one behind the other; no pages if there are none.
+/// Consecutive blocks of one kind; no pages if there are none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::run) struct ListPlace {
     pub(in crate::run) page: u64,
     pub(in crate::run) pages: u64,
 }
 
-/// What a run says of itself at its end.
+/// Contents of a run's last page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) struct Footer {
     pub(in crate::run) number: RunNumber,
@@ -40,36 +40,36 @@ pub(in crate::run) struct Footer {
     pub(in crate::run) gone: u64,
     pub(in crate::run) expiring: u64,
     pub(in crate::run) inline_bytes: u64,
-    /// What sequences are counted from.
+    /// Base of the sequence numbers.
     pub(in crate::run) base: Sequence,
     pub(in crate::run) least: Sequence,
     pub(in crate::run) greatest: Sequence,
-    /// The tree's topmost block; no pages if the run has no entries.
+    /// Topmost block of the tree; no pages if the run has no entries.
     pub(in crate::run) root: Child,
-    /// How many levels of index blocks there are.
+    /// Number of levels of index blocks.
     pub(in crate::run) levels: u8,
-    /// How many bits of the filter are set for a key; 0: there is no filter.
+    /// Bits of the filter that are set for a key; 0 if there is no filter.
     pub(in crate::run) probes: u32,
     pub(in crate::run) seed: u64,
     pub(in crate::run) groups: ListPlace,
     pub(in crate::run) prefixes: ListPlace,
     pub(in crate::run) live: ListPlace,
-    /// The pages of the file, both ends included.
+    /// Pages of the file, both ends included.
     pub(in crate::run) pages: u64,
-    /// What tells it from all other runs, of this number too.
+    /// Identity of the contents, which tells the run from all others, even of its number.
     pub(in crate::run) mark: Mark,
 }
 
-/// The mark of pages that follow those with the mark `before`.
+/// Returns the mark of pages that follow those with the mark `before`.
 ///
-/// It is no CRC: each block has its own in it, and behind that a CRC over all of it would be the
-/// same whatever lies in the block.
+/// It is not a CRC. Each block contains its own CRC, and a CRC over the whole block would then be
+/// the same whatever the block holds.
 pub(in crate::run) fn mark_behind(before: Mark, pages: &[u8]) -> Mark {
     let pages = pages.chunks(PAGE_BYTES);
     Mark(pages.fold(before.0, |mark, page| filter::hash(page, mark)))
 }
 
-/// The first page.
+/// Encodes the first page.
 pub(in crate::run) fn header(number: RunNumber, kvs: KvsId) -> Vec<u8> {
     let mut page = Fields::new(MAGIC);
     page.u64(number.0);
@@ -77,7 +77,7 @@ pub(in crate::run) fn header(number: RunNumber, kvs: KvsId) -> Vec<u8> {
     page.seal(Address { run: number, page: 0 })
 }
 
-/// Checks the first page, which must be that of this run, and answers whose it is.
+/// Verifies the first page, which must be that of this run, and returns its `Kvs`.
 pub(in crate::run) fn check_header(page: &[u8], number: RunNumber) -> Result<KvsId, EndError> {
     check(page, MAGIC, Address { run: number, page: 0 })?;
     let damaged = EndError::Damaged("its first page is not that of this run");
@@ -94,8 +94,8 @@ fn check(page: &[u8], magic: [u8; 8], address: Address) -> Result<(), EndError> 
     }
     let version = u32_at(page, 8).unwrap_or_default();
     if !is_sealed(address, page) {
-        // The version comes before the checksum, whose place another version may have changed;
-        // what is known to be of this one can only be damaged.
+        // The version comes before the checksum, whose place another version may have changed. A
+        // page that has this version can only be damaged.
         return Err(match version {
             FORMAT_VERSION => EndError::Damaged("the checksum of a page at its end is wrong"),
             _ => EndError::Version(version),
@@ -105,7 +105,7 @@ fn check(page: &[u8], magic: [u8; 8], address: Address) -> Result<(), EndError> 
 }
 
 impl Footer {
-    /// The last page.
+    /// Encodes the last page.
     pub(in crate::run) fn encode(&self) -> Vec<u8> {
         let mut page = Fields::new(MAGIC_AT_END);
         page.u64(self.number.0);
@@ -130,7 +130,7 @@ impl Footer {
         page.seal(Address { run: self.number, page: self.pages.saturating_sub(1) })
     }
 
-    /// Reads the last page of a file of so many pages.
+    /// Decodes the last page of a file, at its address.
     pub(in crate::run) fn decode(page: &[u8], address: Address) -> Result<Footer, EndError> {
         check(page, MAGIC_AT_END, address)?;
         let damaged = EndError::Damaged("its last page is not that of this run");

@@ -1,27 +1,27 @@
 //! The filter that answers for most absent keys: a Bloom filter whose bits for one key lie in one
 //! cache line (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters",
-//! section 3), in pages that are checked and cached one by one.
+//! section 3), in pages that are verified and cached one by one.
 
 use super::block::{BlockKind, CRC_BYTES, PAGE_BYTES};
 use super::bytes::{u32_at, u64_at};
 
-/// Bits of one line.
+/// Bits of one cache line.
 const LINE_BITS: u32 = 512;
 const LINE_BYTES: usize = LINE_BITS as usize / 8;
-/// A page's first line is its head, and its last one holds its checksum.
+/// Lines of a page for keys. The first line is the header, and the last one has the checksum.
 const LINES: usize = PAGE_BYTES / LINE_BYTES - 2;
-/// The bits of a page that are for keys.
+/// Bits of a page for keys.
 const PAGE_BITS: u64 = LINES as u64 * LINE_BITS as u64;
-/// The most bits that are set for one key: seven times nine bits are taken from a hash.
+/// Most bits that are set for one key: seven times nine bits are taken from a hash.
 const PROBES_MAX: u32 = 7;
 
-/// How many bits are set for a key with so many bits a key. In lines of 512 bits six are as good as
-/// seven at ten bits a key, and cheaper.
+/// Returns the number of bits that are set for a key, given the filter's bits per key. In lines of
+/// 512 bits, six are as good as seven at ten bits a key, and cheaper.
 pub(in crate::run) fn probes_for(bits_per_key: u32) -> u32 {
     (bits_per_key * 3 / 5).clamp(1, PROBES_MAX)
 }
 
-/// Which page of a filter, which line of the page and which bits of the line are a key's.
+/// The page of a filter, the line of the page and the bits of the line that belong to a key.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct Probe {
     pub(in crate::run) page: u32,
@@ -40,7 +40,7 @@ impl Probe {
         Probe { page: page as u32, line: 1 + line as usize, bits: bits ^ (bits >> 32), probes }
     }
 
-    /// The bytes of a page in which bits are set, and which of each.
+    /// Iterates over the bytes of a page in which bits are set, with the bit of each.
     #[inline]
     fn volumes(self) -> impl Iterator<Item = (usize, u8)> {
         let start = self.line * LINE_BYTES;
@@ -58,19 +58,19 @@ impl Probe {
         }
     }
 
-    /// Whether a key with these bits may have been added to the page.
+    /// Returns true if a key with these bits may have been added to the page.
     #[inline]
     pub(in crate::run) fn may_be_in(self, page: &[u8]) -> bool {
         self.volumes().all(|(byte, bit)| page.get(byte).is_some_and(|byte| byte & bit != 0))
     }
 }
 
-/// How many pages the filter of so many keys has.
+/// Returns the number of pages of a filter for so many keys.
 pub(in crate::run) fn pages_for(keys: usize, bits_per_key: u32) -> u32 {
     (keys as u64 * u64::from(bits_per_key)).div_ceil(PAGE_BITS) as u32
 }
 
-/// The pages of a filter for keys with these hashes, yet without checksums.
+/// Builds the pages of a filter for keys with these hashes, without checksums.
 pub(in crate::run) fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
     let pages = pages_for(hashes.len(), bits_per_key);
     let mut bytes = vec![0; pages as usize * PAGE_BYTES];
@@ -97,9 +97,9 @@ const PRIMES: [u64; 5] = [
     0x27D4_EB2F_1656_67C5,
 ];
 
-/// The hash of a key: XXH64, which is published and of which every language has an implementation,
-/// for what lies on a medium must be readable by others. (The hash of `base` is for tables in
-/// memory and may change.)
+/// Returns the hash of a key. It is XXH64, which is published and implemented in every language:
+/// bytes on a medium must be readable by other programs. (The hash of `base` is for tables in
+/// memory, and may change.)
 pub(crate) fn hash(key: &[u8], seed: u64) -> u64 {
     let [p1, p2, p3, p4, p5] = PRIMES;
     let mut rest = key;

@@ -1,4 +1,4 @@
-//! Lists: blocks of entries that lie one behind the other, and that readers hold as a whole.
+//! Lists: consecutive blocks of entries that readers hold in memory as a whole.
 
 use crate::error::StoreError;
 use crate::types::{Expiry, Value};
@@ -8,7 +8,7 @@ use super::bytes::common_prefix;
 use super::ends::ListPlace;
 use crate::run::write::output::Output;
 
-/// What a list says under a key.
+/// An entry of a list.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct ListEntry<'a> {
     pub(in crate::run) key: &'a [u8],

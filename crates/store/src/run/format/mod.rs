@@ -1,4 +1,4 @@
-//! Bytes of a run: blocks, filters, the list of pages and its ends.
+//! Encoding of a run: blocks, filters, lists and both ends.
 
 pub(crate) mod block;
 pub(crate) mod bytes;

@@ -1,5 +1,6 @@
 //! A block as it is read: its entries one by one, and the search for a key. Nothing here trusts the
-//! bytes; what cannot be is answered with none, and reported by whoever knows where it lies.
+//! bytes. Impossible ones yield `None`, and the caller, which knows the location, reports the
+//! damage.
 
 use std::cmp::Ordering;
 
@@ -11,45 +12,45 @@ use super::block::{
 };
 use super::bytes::{Reader, common_prefix, head_of, u16_at, u32_at, u64_at};
 
-/// What is sought: the first entry at or behind a key and sequence.
+/// Target of a search: the first entry at or behind a key and sequence number.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct Target<'a> {
     pub(in crate::run) key: &'a [u8],
-    /// The greatest sequence of this key that will do, less the least of the run; none: no version
-    /// of this key will.
+    /// Greatest acceptable sequence number of this key, minus the base of the run; `None` if no
+    /// version of this key is acceptable.
     pub(in crate::run) delta: Option<u64>,
 }
 
-/// An entry, with its bytes named by where they lie. No block has so many bytes that 32 bits would
-/// not do.
+/// An entry, with its bytes as ranges. All blocks are short enough for 32 bits.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct Item {
-    /// How many bytes of the key are those of the key before.
+    /// Bytes that the key shares with the key before.
     shared: u32,
     suffix: u32,
     suffix_bytes: u32,
-    /// How many bytes of a value lie behind the key.
+    /// Bytes of the value behind the key.
     value_bytes: u32,
     pub(in crate::run) delta: u64,
     pub(in crate::run) expiry: Expiry,
-    /// Where that lies which leads elsewhere, if anything does.
+    /// Index of the place of a value or block elsewhere, if the entry has one.
     leads: u32,
     what: u8,
 }
 
 impl Item {
-    /// The entry that begins at `at`, of entries that end with `entries`.
+    /// Decodes the entry that begins at `at`; the entries end where `entries` ends.
     #[inline]
     pub(in crate::run) fn read(entries: &[u8], at: usize) -> Option<Item> {
-        // Most are so simple that this takes a third of the time.
+        // Most entries are simple, and this takes a third of the time.
         match Item::read_simple(entries, at) {
             Some(item) => Some(item),
             None => Item::read_any(entries, at),
         }
     }
 
-    /// One whose value lies beside it and does not end, whose lengths take a byte, but the value's
-    /// up to two, and whose sequence takes up to five; none if it is another, or nonsense.
+    /// Decodes a simple entry. Its value lies beside it and does not expire, its lengths take one
+    /// byte, but the value's up to two, and its sequence number takes up to five. Returns `None`
+    /// for any other entry, or for nonsense.
     #[inline]
     fn read_simple(entries: &[u8], at: usize) -> Option<Item> {
         let word = u64_at(entries, at)?;
@@ -106,13 +107,13 @@ impl Item {
         Some(Item { shared, suffix, suffix_bytes, value_bytes, delta, expiry, leads, what })
     }
 
-    /// How many bytes of the key are those of the key before.
+    /// Returns the number of bytes that the key shares with the key before.
     #[inline]
     pub(in crate::run) fn shared(&self) -> usize {
         self.shared as usize
     }
 
-    /// Where the next entry begins.
+    /// Returns the index at which the next entry begins.
     #[inline]
     pub(in crate::run) fn next(&self) -> usize {
         self.value_at() + self.value_bytes as usize
@@ -123,8 +124,9 @@ impl Item {
         self.suffix as usize + self.suffix_bytes as usize
     }
 
-    /// What of the key is not shared with the key before, and perhaps more behind it, in one piece;
-    /// none if that is longer than such a piece, or the block ends too soon.
+    /// Returns the part of the key that is not shared, and perhaps bytes behind it, as an array
+    /// with a length. Returns `None` if the part is longer than the array, or if the block ends too
+    /// soon.
     #[inline]
     pub(in crate::run) fn short_suffix_of<'a, const BYTES: usize>(
         &self,
@@ -135,25 +137,25 @@ impl Item {
         (len <= BYTES).then_some((piece, len))
     }
 
-    /// What of the key is not shared with the key before.
+    /// Returns the part of the key that is not shared with the key before.
     #[inline]
     pub(in crate::run) fn suffix_of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         bytes.get(self.suffix as usize..self.value_at())
     }
 
-    /// Whether it has a value, or says that its key is gone.
+    /// Returns true if the entry has a value or is a tombstone.
     #[inline]
     pub(in crate::run) fn is_value(&self) -> bool {
         self.what != CHILD
     }
 
-    /// Whether its value lies beside the key.
+    /// Returns true if the value lies beside the key.
     #[inline]
     pub(in crate::run) fn is_inline(&self) -> bool {
         self.what == INLINE
     }
 
-    /// The value that lies beside the key; none if there is none.
+    /// Returns the value that lies beside the key, if there is one.
     #[inline]
     pub(in crate::run) fn inline_of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.what != INLINE {
@@ -162,7 +164,7 @@ impl Item {
         bytes.get(self.value_at()..self.next())
     }
 
-    /// What lies under the key.
+    /// Returns the contents under the key.
     #[inline]
     pub(in crate::run) fn body_of<'a>(&self, bytes: &'a [u8]) -> Option<Body<'a>> {
         if self.what == INLINE {
@@ -190,28 +192,28 @@ fn read_child(reader: &mut Reader<'_>) -> Option<Child> {
     Some(Child { page, pages })
 }
 
-/// Where a search ended.
+/// Result of a search.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct Spot {
-    /// The number of the entry; that of all entries if everything lies before the target.
+    /// Number of the entry, or of all entries if they all come before the target.
     pub(in crate::run) number: u32,
-    /// The entry itself, and whether it has the target's key.
+    /// The entry itself, and true if it has the target's key.
     pub(in crate::run) found: Option<(Item, bool)>,
 }
 
-/// A block whose head makes sense.
+/// A block whose header is plausible.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct Block<'a> {
-    /// From the beginning to the end of the last entry.
+    /// Bytes from the beginning to the end of the last entry.
     pub(in crate::run) bytes: &'a [u8],
     heads: &'a [u8],
     starts: &'a [u8],
-    /// How many entries there are: at least one.
+    /// Number of entries, at least one.
     pub(in crate::run) entries: u32,
     common: usize,
 }
 
-/// What a block's head says of its size and nature.
+/// Kind and size of a block, from its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) struct Nature {
     pub(in crate::run) kind: u8,
@@ -231,7 +233,7 @@ impl Nature {
 }
 
 impl<'a> Block<'a> {
-    /// A block of entries, if the bytes can be one.
+    /// Returns a block of entries, if the bytes can be one.
     #[inline]
     pub(in crate::run) fn of(bytes: &'a [u8]) -> Option<Block<'a>> {
         let used = u32_at(bytes, 4)? as usize;
@@ -249,7 +251,7 @@ impl<'a> Block<'a> {
         Some(Block { bytes, heads, starts, entries, common })
     }
 
-    /// Where the entry with number `restart` times [`RESTART_ENTRIES`] begins.
+    /// Returns the index at which the entry with the number `restart * RESTART_ENTRIES` begins.
     #[inline]
     pub(in crate::run) fn start(&self, restart: u32) -> Option<usize> {
         let start = u32_at(self.starts, restart as usize * 4)? as usize;
@@ -260,14 +262,14 @@ impl<'a> Block<'a> {
         self.entries.div_ceil(RESTART_ENTRIES)
     }
 
-    /// The entry there, which has its whole key.
+    /// Returns the entry of a restart, which has its whole key.
     #[inline]
     pub(in crate::run) fn restart_item(&self, restart: u32) -> Option<Item> {
         let item = Item::read(self.bytes, self.start(restart)?)?;
         (item.shared() == 0).then_some(item)
     }
 
-    /// The first entry that is not before the target.
+    /// Returns the first entry that is not before the target.
     pub(in crate::run) fn seek(&self, target: &Target<'_>) -> Option<Spot> {
         let first = self.restart_item(0)?;
         let prefix = first.suffix_of(self.bytes)?.get(..self.common)?;
@@ -277,7 +279,7 @@ impl<'a> Block<'a> {
                 Ordering::Greater => return Some(self.end()),
                 Ordering::Equal => target.key.get(self.common..)?,
             },
-            // The target is shorter than what all keys begin with: before all or behind all.
+            // A target shorter than the common prefix of all keys is before or behind all of them.
             None if target.key <= prefix => return Some(self.spot(0, first, false)),
             None => return Some(self.end()),
         };
@@ -293,8 +295,8 @@ impl<'a> Block<'a> {
         Spot { number: self.entries, found: None }
     }
 
-    /// The last restart that is before the target, or the first of all. Keys are compared by their
-    /// eight bytes behind what all begin with; only those that are equal there are looked at.
+    /// Returns the last restart before the target, or the first of all. Keys are compared by eight
+    /// bytes behind their common prefix, and decoded only if these are equal.
     fn last_restart_before(&self, target: &Target<'_>, head: u64) -> Option<u32> {
         let (mut from, mut to) = (0, self.restarts());
         while from < to {
@@ -317,9 +319,9 @@ impl<'a> Block<'a> {
         Some(from.saturating_sub(1))
     }
 
-    /// Goes on from a restart to the first entry that is not before the target. Keys are not put
-    /// together for it: what an entry shares with the one before says how it compares, unless it
-    /// is just as much as that one had in common with the target.
+    /// Returns the first entry from a restart on that is not before the target. Keys need not be
+    /// assembled. The bytes that an entry shares with the one before tell how it compares, unless
+    /// these are just as many as that one had in common with the target.
     fn scan(&self, target: &Target<'_>, restart: u32) -> Option<Spot> {
         let mut at = self.start(restart)?;
         let mut number = restart.checked_mul(RESTART_ENTRIES)?;
@@ -354,7 +356,8 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Whether an entry is before the target in the order of keys and descending sequences.
+/// Returns true if an entry is before the target in the order of keys and descending sequence
+/// numbers.
 fn is_before(key: &[u8], delta: u64, target: &Target<'_>) -> bool {
     match key.cmp(target.key) {
         Ordering::Less => true,
@@ -370,7 +373,8 @@ mod tests {
     use super::super::bytes::push_varint;
     use super::*;
 
-    /// Whatever the quick way reads, the other one reads alike; and it reads what is simple.
+    /// The fast decoder agrees with the general one wherever it decodes, and decodes simple
+    /// entries.
     #[test]
     fn simple_entries_are_read_as_any_are() {
         let mut rng = Rng::new(3);

@@ -1,6 +1,6 @@
-//! Reading ahead: pieces of a run's file for who goes through it from front to back, larger ones
-//! the farther he goes. What is read so is cached only where that takes no room from anything, for
-//! nobody is likely to want it again soon.
+//! Read-ahead for walks through a run's file from front to back, in pieces that grow with the
+//! length of the walk. The pieces are cached only where that evicts nothing, since they are not
+//! likely to be needed again soon.
 
 use crate::cache::block::Lease;
 use crate::error::StoreError;
@@ -8,16 +8,16 @@ use crate::error::StoreError;
 use super::reader::Blocks;
 use crate::run::format::block::{Child, PAGE_BYTES};
 
-/// How much is read first, and at most. A walk of a hundred small entries ends within the first,
-/// for which a buffer is kept.
+/// Pages of the first piece, and the most of any piece. A walk of a hundred small entries ends
+/// within the first, for which a buffer is kept.
 const AHEAD_PAGES_MIN: u64 = (32 << 10) / PAGE_BYTES as u64;
 const AHEAD_PAGES_MAX: u64 = (128 << 10) / PAGE_BYTES as u64;
 
-/// A piece of the file.
+/// Read-ahead of a walk.
 #[derive(Debug, Default)]
 pub(in crate::run) struct Ahead {
     piece: Option<Piece>,
-    /// How many pages were read last, and ever.
+    /// Number of pages of the last piece, and of all pieces.
     pages: u64,
     pages_read: u64,
 }
@@ -30,7 +30,7 @@ struct Piece {
 }
 
 impl Ahead {
-    /// The bytes of a block of this level, checked.
+    /// Returns the verified bytes of a block of this level.
     pub(in crate::run) fn block(
         &mut self,
         blocks: &Blocks<'_>,
@@ -42,7 +42,7 @@ impl Ahead {
         Ok(bytes)
     }
 
-    /// The bytes of a page of a filter, checked.
+    /// Returns the verified bytes of a page of a filter.
     pub(in crate::run) fn filter(
         &mut self,
         blocks: &Blocks<'_>,
@@ -53,7 +53,7 @@ impl Ahead {
         Ok(bytes)
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes that were read.
     pub(in crate::run) fn bytes_read(&self) -> u64 {
         self.pages_read * PAGE_BYTES as u64
     }
@@ -65,7 +65,7 @@ impl Ahead {
             child.page >= piece.first && child.page + needed <= piece.first + piece.pages
         };
         if !self.piece.as_ref().is_some_and(has_it) {
-            // The old piece goes first, so that there are never two.
+            // The old piece is freed first, so that there are never two.
             self.let_go(blocks);
             self.pages = (2 * self.pages).clamp(AHEAD_PAGES_MIN, AHEAD_PAGES_MAX);
             let pages = self.pages.max(needed).min(blocks.end - child.page);
@@ -80,7 +80,7 @@ impl Ahead {
         bytes.ok_or_else(|| blocks.senseless(child.page))
     }
 
-    /// Gives back what was read.
+    /// Gives the piece back, and begins with short pieces again.
     pub(in crate::run) fn clear(&mut self, blocks: &Blocks<'_>) {
         self.let_go(blocks);
         self.pages = 0;

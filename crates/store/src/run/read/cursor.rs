@@ -1,4 +1,4 @@
-//! A place in a run, which moves from entry to entry in both directions.
+//! A cursor over a run, which moves from entry to entry in both directions.
 
 use std::sync::Arc;
 
@@ -13,46 +13,46 @@ use super::walker::{End, Key, Position, Walker};
 use crate::run::format::block::Body;
 use crate::run::format::view::Target;
 
-/// After so many blocks in a row that were not cached, a cursor reads ahead.
+/// Number of uncached blocks in a row after which a cursor reads ahead.
 const BLOCKS_BEFORE_AHEAD: u32 = 2;
 
-/// A place in a run: at an entry, or at none. It holds one block of each level of the tree, and up
-/// to 128 KiB more while it goes through what is not cached. After an error it is at no entry, and
-/// can seek again.
+/// A position in a run: at an entry, or at none. It holds one block of each level of the tree, and
+/// up to 128 KiB more while it walks through blocks that are not cached. After an error it is at no
+/// entry, and can seek again.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     run: Arc<Run>,
-    /// One place for each level of the tree above the entries, from the root down.
+    /// Positions in the index blocks, from the root down.
     above: Vec<Position>,
-    /// The place among the entries; none if at no entry.
+    /// Position among the entries; `None` if at no entry.
     place: Option<Walker>,
     ahead: Ahead,
-    /// How many blocks in a row were not cached.
+    /// Number of blocks in a row that were not cached.
     uncached: u32,
-    /// Whether nobody will read the run again who goes through it like this.
+    /// True if the run has no more readers after this walk.
     is_passing: bool,
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It has its value beside its key, for ever.
+    /// A value that lies beside its key, and never expires.
     Simple,
-    /// It says something else of its key.
+    /// Any other version of its key.
     Other,
-    /// It is none of a run.
+    /// Not an entry that a run may have.
     None,
 }
 
 impl Run {
-    /// A cursor that is at no entry yet.
+    /// Creates a cursor that is at no entry yet.
     #[must_use]
     pub(crate) fn cursor(self: &Arc<Run>) -> Cursor {
         let (run, ahead) = (Arc::clone(self), Ahead::default());
         Cursor { run, above: Vec::new(), place: None, ahead, uncached: 0, is_passing: false }
     }
 
-    /// The same for who goes through all of it for the last time.
+    /// Creates a cursor for a compaction, which walks through the whole run for the last time.
     #[must_use]
     pub(crate) fn cursor_for_compaction(self: &Arc<Run>) -> Cursor {
         let mut cursor = self.cursor();
@@ -68,28 +68,29 @@ impl Drop for Cursor {
 }
 
 impl Cursor {
-    /// The key of that entry.
+    /// Returns the key of the current entry.
     #[must_use]
     #[inline]
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.place.as_ref().map(Walker::key)
     }
 
-    /// The first eight bytes of that key, as [`head_of`](crate::run::format::bytes::head_of) says.
+    /// Returns the first eight bytes of the current key as
+    /// [`head_of`](crate::run::format::bytes::head_of) computes them.
     #[must_use]
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
         self.place.as_ref().map(Walker::head)
     }
 
-    /// The value that lies beside that key; none if there is none.
+    /// Returns the value beside the current key, if there is one.
     #[must_use]
     #[inline]
     pub(crate) fn value(&self) -> Option<&[u8]> {
         self.place.as_ref()?.value()
     }
 
-    /// The entry that the cursor is at.
+    /// Returns the current entry.
     #[must_use]
     #[inline]
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
@@ -100,7 +101,7 @@ impl Cursor {
         Some(Entry { key: place.key(), sequence, expiry, value })
     }
 
-    /// Which version that entry is.
+    /// Returns the version of the current entry.
     #[must_use]
     #[inline]
     pub(crate) fn version(&self) -> Option<Version> {
@@ -116,12 +117,12 @@ impl Cursor {
         Some(Version { sequence: self.run.sequence(item.delta), expiry: item.expiry, value })
     }
 
-    /// Goes to the first entry at or behind a key and a sequence, in the order of keys and
-    /// descending sequences: so to the newest version of `key` that is not above `sequence`, or
-    /// else to the newest one of the next key. False, and at no entry, if there is none.
+    /// Moves to the first entry at or behind a key and a sequence number, in the order of keys and
+    /// descending sequence numbers. This is the newest version of `key` up to `sequence`, or else
+    /// the newest version of the next key. Returns false, and is at no entry, if there is none.
     ///
     /// # Errors
-    /// If the disk fails, or a block on the way is damaged.
+    /// Fails if the disk fails, or if a block on the way is damaged.
     pub(crate) fn seek_first_at_or_after(
         &mut self,
         key: &[u8],
@@ -132,11 +133,11 @@ impl Cursor {
         self.or_nowhere(|cursor| cursor.seek(key, sequence))
     }
 
-    /// Goes to the last entry before a key and a sequence in that order. False, and at no entry, if
-    /// there is none.
+    /// Moves to the last entry before a key and a sequence number in that order. Returns false, and
+    /// is at no entry, if there is none.
     ///
     /// # Errors
-    /// If the disk fails, or a block on the way is damaged.
+    /// Fails if the disk fails, or if a block on the way is damaged.
     pub(crate) fn seek_last_before(
         &mut self,
         key: &[u8],
@@ -153,37 +154,38 @@ impl Cursor {
         })
     }
 
-    /// Goes to the first entry; false if there is none.
+    /// Moves to the first entry. Returns false if there is none.
     ///
     /// # Errors
-    /// If the disk fails, or a block on the way is damaged.
+    /// Fails if the disk fails, or if a block on the way is damaged.
     pub(crate) fn seek_first(&mut self) -> Result<bool, StoreError> {
         self.or_nowhere(|cursor| cursor.enter(End::First))
     }
 
-    /// Goes to the last entry; false if there is none.
+    /// Moves to the last entry. Returns false if there is none.
     ///
     /// # Errors
-    /// If the disk fails, or a block on the way is damaged.
+    /// Fails if the disk fails, or if a block on the way is damaged.
     pub(crate) fn seek_last(&mut self) -> Result<bool, StoreError> {
         self.or_nowhere(|cursor| cursor.enter(End::Last))
     }
 
-    /// Goes to the next entry. False, and at no entry, if there is none, or it was at none.
+    /// Moves to the next entry. Returns false, and is at no entry, if there is none or if it was at
+    /// none.
     ///
     /// # Errors
-    /// If the disk fails, or a block on the way is damaged.
+    /// Fails if the disk fails, or if a block on the way is damaged.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<bool, StoreError> {
         match self.next_in_block() {
             Some(Next::Simple | Next::Other) => Ok(true),
             Some(Next::None) => self.or_nowhere(|_| Ok(true)),
-            // The block has no more entries, or one that makes no sense, which will be met again.
+            // The block has no more entries, or a damaged one, which the step meets again.
             None => self.or_nowhere(|cursor| cursor.step(End::First)),
         }
     }
 
-    /// Goes to the next entry if there is one in the same block, and says what it is. Otherwise the
+    /// Moves to the next entry if it lies in the same block, and returns its kind. Otherwise the
     /// cursor stays where it is.
     #[inline]
     pub(crate) fn next_in_block(&mut self) -> Option<Next> {
@@ -199,15 +201,16 @@ impl Cursor {
         })
     }
 
-    /// Goes to the entry before. False, and at no entry, if there is none, or it was at none.
+    /// Moves to the previous entry. Returns false, and is at no entry, if there is none or if it
+    /// was at none.
     ///
     /// # Errors
-    /// If the disk fails, or a block on the way is damaged.
+    /// Fails if the disk fails, or if a block on the way is damaged.
     pub(crate) fn prev(&mut self) -> Result<bool, StoreError> {
         self.or_nowhere(|cursor| cursor.step(End::Last))
     }
 
-    /// Does something after which the cursor is at an entry, or else at none.
+    /// Moves the cursor with `go`, which leaves it at a valid entry, or at none.
     fn or_nowhere(
         &mut self,
         go: impl FnOnce(&mut Cursor) -> Result<bool, StoreError>,
@@ -240,18 +243,18 @@ impl Cursor {
         let number = page.id().page;
         let place = Walker::seek(page, &target, buffer);
         self.place = place.ok_or_else(|| self.run.blocks().senseless(number))?;
-        // What leads to a block says up to where it may reach, not how far it does.
+        // An index gives a bound for a block's entries, which the last entry need not reach.
         if self.place.is_some() { Ok(true) } else { self.step_above(End::First) }
     }
 
-    /// Leaves the volumes that it was at; what the key was put into is used again.
+    /// Leaves the current positions. Returns the buffer of the key for another use.
     fn leave(&mut self) -> Key {
         self.above.clear();
         self.place.take().map(Walker::into_key).unwrap_or_default()
     }
 
-    /// The block of `level` that a place above leads to. Who goes from the first entry of one block
-    /// to that of the next has it read ahead.
+    /// Returns the block of `level` that an index position leads to. A walk from the first entry of
+    /// one block to that of the next reads ahead.
     fn below(
         &mut self,
         place: &Position,
@@ -275,7 +278,7 @@ impl Cursor {
         })
     }
 
-    /// Goes down from the lowest place above to an end of the entries below it.
+    /// Descends from the lowest index position to an end of the entries below it.
     fn descend(&mut self, end: End) -> Result<bool, StoreError> {
         let levels = usize::from(self.run.footer.levels);
         loop {
@@ -308,7 +311,7 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Goes to an end of the run.
+    /// Moves to an end of the run.
     fn enter(&mut self, end: End) -> Result<bool, StoreError> {
         self.uncached = 0;
         self.ahead.clear(&self.run.blocks());
@@ -321,7 +324,7 @@ impl Cursor {
         self.descend(end)
     }
 
-    /// Goes to the neighbour, which is the first or the last of what lies beyond.
+    /// Moves to a neighbour, which is the first or the last of the entries beyond.
     fn step(&mut self, end: End) -> Result<bool, StoreError> {
         let Some(place) = &mut self.place else { return Ok(false) };
         let number = place.page().id().page;
@@ -332,7 +335,7 @@ impl Cursor {
         self.step_above(end)
     }
 
-    /// The same from the end of a block.
+    /// Moves from the end of a block to the neighbour in the next block.
     fn step_above(&mut self, end: End) -> Result<bool, StoreError> {
         while let Some(place) = self.above.last_mut() {
             let number = place.page().id().page;

@@ -1,4 +1,4 @@
-//! Caching all of a run before anybody asks for it, in the order in which it lies in its file.
+//! Preload of a run: all of it is cached before readers ask for it, in the order of its file.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::reader::Run;
 use super::walker::{End, Position};
 
 impl Run {
-    /// Reads the pages of filters and the blocks that are not cached, as long as nothing has to
-    /// make room for them, and `go_on`, which is told what was read so far, says so; says whether
-    /// all are cached.
+    /// Reads the pages of filters and the blocks that are not cached, as long as they fit without
+    /// an eviction, and while `go_on` returns true. `go_on` gets the bytes that were read so far.
+    /// Returns true if everything is cached.
     ///
     /// # Errors
-    /// If the disk fails, or a block is damaged.
+    /// Fails if the disk fails, or if a block is damaged.
     pub(crate) fn preload(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, StoreError> {
         let mut load = Preload { run: self, ahead: Ahead::default(), go_on };
         let done = load.filters().and_then(|all| match self.root() {
@@ -53,7 +53,7 @@ impl Preload<'_> {
         Ok(true)
     }
 
-    /// All blocks below one of a level.
+    /// Caches all blocks below a block of this level.
     fn below(&mut self, page: &Arc<Page>, level: u8) -> Result<bool, StoreError> {
         let Some(level) = level.checked_sub(1) else { return Ok(true) };
         let run = self.run;

@@ -1,5 +1,5 @@
-//! A run that is open: its blocks, checked when they are read and cached from then on, and the
-//! search for one key.
+//! An open run: lookups of single keys, and its blocks, which are verified when they are read and
+//! then cached.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::run::{
     INLINE_BYTES_MAX, KEY_BYTES_MAX, LEVELS_MAX, RangeDelete, RunSummary, SegmentBytes, file_name,
 };
 
-/// The most pages that a block can have: room for one entry beside a block that is nearly full.
+/// Most pages of a block: room for one entry beside a block that is nearly full.
 pub(in crate::run) const BLOCK_PAGES_MAX: u64 =
     ((INLINE_BYTES_MAX + KEY_BYTES_MAX + 9 * crate::run::BLOCK_BYTES_MAX) / PAGE_BYTES) as u64;
-/// The most pages of a list, which is read as a whole.
+/// Most pages of a list, which is read as a whole.
 const LIST_PAGES_MAX: u64 = (64 << 20) / PAGE_BYTES as u64;
 
-/// What is said of a whole run that the manifest does not mean.
+/// Message about an undamaged run that is not the one in the manifest.
 const ANOTHER: &str =
     "it is the run of another store, or of a copy of this one, that has its number";
 
-/// A run that is open. In memory it holds the root of its tree, a short key for each 262,144 keys,
-/// the prefixes that are gone and the bytes of each segment; all else is read as it is needed.
+/// An open run. In memory it holds the root of its tree, a short key for each 262,144 keys, the
+/// range deletes, and the live bytes of each segment. Everything else is read as needed.
 pub(crate) struct Run {
     file: Arc<dyn BlockFile>,
     pub(in crate::run) pages: Arc<BlockCache>,
@@ -44,10 +44,10 @@ pub(crate) struct Run {
     _charge: Charge,
 }
 
-/// Where the filter of a group of keys lies.
+/// Location of the filter of a group of keys.
 #[derive(Debug)]
 pub(in crate::run) struct FilterGroup {
-    /// Not above its first key, and above all before.
+    /// A key at or below the first one of the group, and above all keys before.
     pub(in crate::run) first: Box<[u8]>,
     pub(in crate::run) keys: u64,
     pub(in crate::run) page: u64,
@@ -55,7 +55,7 @@ pub(in crate::run) struct FilterGroup {
 }
 
 impl FilterGroup {
-    /// Where it lies, as the run's list has it.
+    /// Encodes the location for the run's list.
     pub(in crate::run) fn place(&self) -> [u8; 12] {
         let mut place = [0; 12];
         place[..8].copy_from_slice(&self.page.to_le_bytes());
@@ -64,7 +64,7 @@ impl FilterGroup {
     }
 }
 
-/// What readers hold of a run, beside the root of its tree.
+/// Parts of a run that readers hold, beside the root of its tree.
 pub(in crate::run) struct Held {
     pub(in crate::run) footer: Footer,
     pub(in crate::run) groups: Vec<FilterGroup>,
@@ -73,7 +73,7 @@ pub(in crate::run) struct Held {
     pub(in crate::run) last_key: Box<[u8]>,
 }
 
-/// A version that was found.
+/// Version that a lookup found.
 #[derive(Debug)]
 pub(crate) struct Found {
     page: Arc<Page>,
@@ -82,35 +82,35 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Which write it was.
+    /// Returns the number of the write that made the version.
     #[must_use]
     pub(crate) fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// When it ends.
+    /// Returns the time at which the version expires.
     #[must_use]
     pub(crate) fn expiry(&self) -> Expiry {
         self.item.expiry
     }
 
-    /// What it says.
+    /// Returns the value.
     #[must_use]
     pub(crate) fn value(&self) -> Value<'_> {
         match self.item.body_of(self.page.bytes()) {
             Some(Body::Value(value)) => value,
-            // Was looked at when it was found.
+            // The lookup has verified that there is a value.
             _ => Value::Gone,
         }
     }
 }
 
 impl Run {
-    /// Opens a run that was finished.
+    /// Opens a finished run.
     ///
     /// # Errors
-    /// If there is no such file, it is not whole, of another format, or damaged where it is read:
-    /// at both ends, at the root of the tree, and in the lists.
+    /// Fails if there is no such file, if it is incomplete or has another format, or if it is
+    /// damaged where it is read: at both ends, at the root of the tree, or in the lists.
     pub(crate) fn open(
         directory: &Arc<dyn Directory>,
         number: RunNumber,
@@ -139,7 +139,7 @@ impl Run {
         Ok(Run::with(file, pages, root, Held { footer, groups, prefixes, live, last_key }))
     }
 
-    /// A run that was just written, with the root of its tree.
+    /// Opens a run that was just written, with the root of its tree.
     pub(in crate::run) fn written(
         file: Arc<dyn BlockFile>,
         pages: &Arc<BlockCache>,
@@ -148,7 +148,7 @@ impl Run {
     ) -> Arc<Run> {
         let Footer { number, root: Child { page, .. }, levels, .. } = held.footer;
         let (id, kind) = (PageId { run: number, page }, page_kind(levels));
-        // It may have been cached as it was written.
+        // The root may have been cached when it was written.
         let root =
             root.map(|it| pages.find(id, kind).unwrap_or_else(|| pages.insert(id, kind, it)));
         Run::with(file, pages, root, held)
@@ -167,31 +167,30 @@ impl Run {
         Arc::new(Run { file, pages, footer, root, groups, prefixes, summary, _charge: charge })
     }
 
-    /// What is known of the run without reading its entries.
+    /// Returns the facts that are known without reading the entries.
     #[must_use]
     pub(crate) fn summary(&self) -> &RunSummary {
         &self.summary
     }
 
-    /// That it is the run with this mark.
+    /// Checks that this is the run with a mark.
     ///
     /// # Errors
-    /// If it is another one of its number.
+    /// Fails if it is another run of the same number.
     pub(crate) fn check_mark(&self, mark: Mark) -> Result<(), StoreError> {
         self.blocks().check_mark(mark, &self.footer)
     }
 
-    /// The prefixes whose keys are gone, in order of the prefix; of one prefix the latest first.
+    /// Returns the range deletes, in the order of the prefixes; the latest first under one prefix.
     #[must_use]
     pub(crate) fn range_deletes(&self) -> &[RangeDelete] {
         &self.prefixes
     }
 
-    /// The newest version of a key that is not above `most`. Of prefixes that are gone it knows
-    /// nothing.
+    /// Returns the newest version of a key up to `most`, without regard to range deletes.
     ///
     /// # Errors
-    /// If the disk fails, or a block on the way is damaged.
+    /// Fails if the disk fails, or if a block on the way is damaged.
     pub(crate) fn get(&self, key: &[u8], most: Sequence) -> Result<Option<Found>, StoreError> {
         let Some(root) = &self.root else { return Ok(None) };
         let Some(delta) = most.0.checked_sub(self.footer.base.0) else { return Ok(None) };
@@ -229,7 +228,7 @@ impl Run {
         }
     }
 
-    /// Whether the filter leaves it open that the key is here.
+    /// Returns false if the filter excludes the key.
     fn may_have(&self, key: &[u8]) -> Result<bool, StoreError> {
         let number = self.groups.partition_point(|group| *group.first <= *key);
         let Some(group) = number.checked_sub(1).and_then(|number| self.groups.get(number)) else {
@@ -248,7 +247,8 @@ impl Run {
         Ok(probe.may_be_in(page.bytes()))
     }
 
-    /// The first entry of a block that is not before the target, and whether it is of that key.
+    /// Returns the first entry of a block that is not before the target, and true if it has the
+    /// target's key.
     #[inline]
     fn search(
         &self,
@@ -260,7 +260,7 @@ impl Run {
         spot.map(|spot| spot.found).ok_or_else(senseless)
     }
 
-    /// The block of `level` that an entry of an index block leads to.
+    /// Returns the block of `level` that an entry of an index block leads to.
     pub(in crate::run) fn child(
         &self,
         page: &Arc<Page>,
@@ -299,7 +299,7 @@ impl Run {
         Blocks { file: &self.file, pages: &self.pages, run: number, end: pages - 1 }
     }
 
-    /// The sequence of an entry.
+    /// Returns the sequence number of an entry.
     #[inline]
     pub(in crate::run) fn sequence(&self, delta: u64) -> Sequence {
         Sequence(self.footer.base.0.saturating_add(delta))
@@ -323,7 +323,7 @@ fn page_kind(level: u8) -> PageKind {
     if level == 0 { PageKind::Data } else { PageKind::Index }
 }
 
-/// About what a run holds in memory beside its root.
+/// Returns about as many bytes as a run holds in memory beside its root.
 fn held_bytes(groups: &[FilterGroup], prefixes: &[RangeDelete], summary: &RunSummary) -> u64 {
     let groups: usize = groups.iter().map(|group| group.first.len() + 64).sum();
     let prefixes: usize = prefixes.iter().map(|gone| gone.prefix.len() + 48).sum();
@@ -331,18 +331,18 @@ fn held_bytes(groups: &[FilterGroup], prefixes: &[RangeDelete], summary: &RunSum
     (size_of::<Run>() + groups + prefixes + keys + summary.live.len() * 16) as u64
 }
 
-/// The blocks of a run's file.
+/// Blocks of a run's file.
 #[derive(Clone, Copy)]
 pub(in crate::run) struct Blocks<'a> {
     pub(in crate::run) file: &'a Arc<dyn BlockFile>,
     pub(in crate::run) pages: &'a Arc<BlockCache>,
     pub(in crate::run) run: RunNumber,
-    /// The page behind the last block.
+    /// Page behind the last block.
     pub(in crate::run) end: u64,
 }
 
 impl Blocks<'_> {
-    /// Reads and checks both ends.
+    /// Reads and verifies both ends.
     fn footer(&self) -> Result<Footer, StoreError> {
         let file_pages = self.file.len() / PAGE_BYTES as u64;
         if file_pages < 2 {
@@ -364,7 +364,7 @@ impl Blocks<'_> {
         Ok(footer)
     }
 
-    /// That a run which ends so is the one with this mark.
+    /// Checks that a run with this last page is the one with a mark.
     pub(in crate::run) fn check_mark(&self, mark: Mark, footer: &Footer) -> Result<(), StoreError> {
         match mark.may_be(footer.mark) {
             true => Ok(()),
@@ -380,7 +380,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// Reads a block, checks it and caches it.
+    /// Reads, verifies and caches a block.
     pub(in crate::run) fn load(&self, child: Child, level: u8) -> Result<Arc<Page>, StoreError> {
         self.check_range(child)?;
         self.pages.note_missed();
@@ -392,7 +392,7 @@ impl Blocks<'_> {
         Ok(page)
     }
 
-    /// Refuses what cannot be the place of a block.
+    /// Refuses a location where no block can be.
     pub(in crate::run) fn check_range(&self, child: Child) -> Result<(), StoreError> {
         let pages = u64::from(child.pages);
         let end = child.page.saturating_add(pages);
@@ -402,7 +402,7 @@ impl Blocks<'_> {
         Ok(())
     }
 
-    /// Checks a block of a level.
+    /// Verifies a block of a level.
     pub(in crate::run) fn check(
         &self,
         child: Child,
@@ -420,7 +420,7 @@ impl Blocks<'_> {
         Ok(())
     }
 
-    /// Reads a page of a filter and checks it.
+    /// Reads and verifies a page of a filter.
     pub(in crate::run) fn read_filter(&self, page: u64) -> Result<Lease, StoreError> {
         self.check_range(Child { page, pages: 1 })?;
         let lease = self.read(page, 1)?;
@@ -428,7 +428,7 @@ impl Blocks<'_> {
         Ok(lease)
     }
 
-    /// Checks a page of a filter.
+    /// Verifies a page of a filter.
     pub(in crate::run) fn check_filter(&self, page: u64, bytes: &[u8]) -> Result<(), StoreError> {
         if !is_sealed(Address { run: self.run, page }, bytes) {
             return Err(self.damaged(page, "the checksum of a page of the filter is wrong"));
@@ -447,7 +447,7 @@ impl Blocks<'_> {
         Ok(page)
     }
 
-    /// Reads pages, unchecked.
+    /// Reads pages without verifying them.
     pub(in crate::run) fn read(&self, page: u64, pages: u64) -> Result<Lease, StoreError> {
         let offset = page.saturating_mul(PAGE_BYTES as u64);
         let bytes = pages as usize * PAGE_BYTES;
@@ -500,8 +500,8 @@ impl Blocks<'_> {
         Ok(live)
     }
 
-    /// Reads the blocks of a list and hands each entry out; `take` answers none if one makes no
-    /// sense.
+    /// Reads the blocks of a list, and passes each entry to `take`, which returns `None` for an
+    /// impossible one.
     fn list(
         &self,
         place: ListPlace,
@@ -542,7 +542,7 @@ impl Blocks<'_> {
         StoreError::Damaged { path, offset, what: what.to_owned() }
     }
 
-    /// What passed its checksum and cannot be, nevertheless.
+    /// Returns an error for a block with a valid checksum and impossible contents.
     #[cold]
     pub(in crate::run) fn senseless(&self, page: u64) -> StoreError {
         self.damaged(page, "a block is not what it should be")

@@ -1,5 +1,5 @@
-//! Going through a run's file page by page, without the tree that leads to its blocks: what can be
-//! read of it, where some of it cannot.
+//! A scan through a run's file page by page, without the tree that leads to its blocks. It reads
+//! what it can of a damaged run.
 
 use std::sync::Arc;
 
@@ -17,41 +17,41 @@ use crate::run::format::block::{Address, BlockKind, Body, PAGE_BYTES, is_sealed}
 use crate::run::format::ends::{Footer, check_header, mark_behind};
 use crate::run::format::view::{Block, Nature};
 
-/// What is said of blocks of which each is whole by itself.
+/// Message about blocks that are undamaged one by one, but do not belong together.
 const MIXED: &str = "its blocks are of several runs of its number, of another store or of a copy";
 
-/// What lies in a run's file, from its first page to its last.
+/// A part of a run's file, in the order of the file.
 #[derive(Debug)]
 pub(crate) enum Piece<'a> {
     /// An entry.
     Entry(Entry<'a>),
-    /// A prefix whose keys are gone.
+    /// The prefix of a range delete.
     RangeDelete(&'a [u8]),
-    /// BlockCache that are not what was written there, with what is wrong.
+    /// Damaged pages, and a description of the damage.
     Damaged { offset: u64, bytes: u64, what: String },
 }
 
-/// What a run was found to have.
+/// Result of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
-    /// Entries that its end says it has; none if that cannot be read.
+    /// Number of entries by the last page, or `None` if that cannot be read.
     pub(crate) said: Option<u64>,
-    /// Entries that were shown.
+    /// Number of entries that were passed on.
     pub(crate) shown: u64,
-    /// The greatest sequence of an entry that was shown.
+    /// Greatest sequence number of an entry that was passed on.
     pub(crate) greatest: Sequence,
-    /// The bytes of the file.
+    /// Bytes of the file.
     pub(crate) bytes: u64,
-    /// What its end says of all before it.
+    /// Mark of all pages before the last one, by the last page.
     mark: Mark,
 }
 
 type Visit<'a> = dyn FnMut(Piece<'_>) -> Result<(), StoreError> + 'a;
 
-/// Shows what lies in the file of a run, as far as it can be read.
+/// Passes the contents of a run's file to `visit`, as far as they can be read.
 ///
 /// # Errors
-/// If there is no such file, it is of another run, or `visit` fails.
+/// Fails if there is no such file, if it belongs to another run, or if `visit` fails.
 pub(crate) fn scan(
     directory: &Arc<dyn Directory>,
     state: RunState,
@@ -85,19 +85,19 @@ fn open_file(
 
 struct Scan<'a, 'v> {
     blocks: Blocks<'a>,
-    /// What sequences are counted from.
+    /// Base of the sequence numbers.
     base: Sequence,
     visit: &'a mut Visit<'v>,
-    /// BlockCache in a row that are damaged, not told yet: the first, how many, and what is wrong.
+    /// Damaged pages in a row that are not reported yet: the first, their number, and the damage.
     bad: Option<(u64, u64, String)>,
     is_damaged: bool,
-    /// That of the pages so far.
+    /// Mark of the pages so far.
     mark: Mark,
     seen: Scanned,
 }
 
 impl Scan<'_, '_> {
-    /// Looks at the first and the last page.
+    /// Reads the first and the last page.
     fn ends(&mut self, mark: Mark) -> Result<(), StoreError> {
         let last = self.blocks.end;
         let header = self.blocks.read(0, 1).and_then(|lease| {
@@ -130,7 +130,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Shows what is in the block that begins at a page; answers how many pages it has.
+    /// Passes the contents of the block at a page on. Returns its number of pages.
     fn block(&mut self, page: u64) -> Result<u64, StoreError> {
         match self.read(page) {
             Ok(block) => {
@@ -170,7 +170,7 @@ impl Scan<'_, '_> {
         Ok(block)
     }
 
-    /// Shows the entries of a block; false if they make no sense.
+    /// Passes the entries of a block on. Returns false if they are impossible.
     fn entries(&mut self, block: Arc<Page>) -> Result<bool, StoreError> {
         let is_data = Nature::of(block.bytes()).is_some_and(|it| it.is(BlockKind::Data, 0));
         if Block::of(block.bytes()).is_none() {
@@ -210,7 +210,8 @@ impl Scan<'_, '_> {
         Ok(())
     }
 
-    /// Tells if each page is whole, but not all are those that the end was written behind.
+    /// Reports a run whose pages are all undamaged, but are not those that its last page was
+    /// written for.
     fn compare(&mut self) -> Result<(), StoreError> {
         if self.is_damaged || self.seen.mark.may_be(self.mark) {
             return Ok(());
@@ -227,19 +228,19 @@ impl Scan<'_, '_> {
     }
 }
 
-/// What a run says of itself.
+/// Identity of a run, by its own pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Whose it is.
+    /// `Kvs` that it belongs to.
     pub(crate) kvs: KvsId,
-    /// The greatest sequence of an entry, if its end can be read; else 0.
+    /// Greatest sequence number of an entry, or 0 if the last page cannot be read.
     pub(crate) greatest: Sequence,
 }
 
-/// What a run says of itself, at whichever of its ends can be read.
+/// Returns the identity of a run by whichever of its ends can be read.
 ///
 /// # Errors
-/// If there is no such file, or neither can.
+/// Fails if there is no such file, or if neither end can be read.
 pub(crate) fn identify(
     directory: &Arc<dyn Directory>,
     number: RunNumber,

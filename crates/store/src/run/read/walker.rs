@@ -1,4 +1,4 @@
-//! A place in a block: the entry there with its whole key, and the way to its neighbours.
+//! A position in a block: the entry there with its whole key, and the way to its neighbours.
 
 use std::sync::Arc;
 
@@ -8,46 +8,46 @@ use crate::run::format::block::{Body, RESTART_ENTRIES};
 use crate::run::format::bytes::head_of;
 use crate::run::format::view::{Block, Item, Target};
 
-/// A place in a block. Where an answer is none, the block's bytes make no sense.
+/// A position in a block, with the key. Methods return `None` if the block's bytes are impossible.
 #[derive(Debug)]
 pub(in crate::run) struct Walker {
     place: Position,
     key: Key,
 }
 
-/// A place in a block whose key is not asked for: what lies there leads to another block.
+/// A position in a block, without the key. It serves for index blocks, which lead to other blocks.
 #[derive(Debug)]
 pub(in crate::run) struct Position {
     page: Arc<Page>,
-    /// Where the block's entries end, and how many there are.
+    /// End of the block's entries, and their number.
     end: usize,
     entries: u32,
     number: u32,
     item: Item,
 }
 
-/// A key that is put together from entries.
+/// A key that is assembled from entries.
 #[derive(Debug, Default)]
 pub(in crate::run) struct Key {
-    /// Behind the key is room for a piece, so that most are copied as one.
+    /// The key, and room for a piece behind it, so that most are copied as one.
     bytes: Vec<u8>,
     len: usize,
 }
 
-/// Most of what a key does not share with the one before fits in so many bytes.
+/// Number of bytes in which most unshared parts of keys fit.
 const PIECE_BYTES: usize = 16;
 
-/// Which neighbour.
+/// An end of a block, and the direction of steps that arrive there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum End {
-    /// The first entry of a block; for who goes on to the next.
+    /// The first entry of a block, for steps forward.
     First,
-    /// The last one; for who goes back.
+    /// The last entry of a block, for steps backward.
     Last,
 }
 
 impl Position {
-    /// At an end of a block.
+    /// Creates a position at an end of a block.
     pub(in crate::run) fn at_end(page: Arc<Page>, end: End) -> Option<Position> {
         let block = Block::of(page.bytes())?;
         let number = match end {
@@ -59,7 +59,8 @@ impl Position {
         Some(Position { page, end, entries, number, item })
     }
 
-    /// At the first entry that is not before the target; none within if all are.
+    /// Creates a position at the first entry that is not before the target, or `Some(None)` if all
+    /// are before it.
     pub(in crate::run) fn seek(page: Arc<Page>, target: &Target<'_>) -> Option<Option<Position>> {
         let block = Block::of(page.bytes())?;
         let spot = block.seek(target)?;
@@ -67,7 +68,7 @@ impl Position {
         Some(spot.found.map(|(item, _)| Position { page, end, entries, number, item }))
     }
 
-    /// Goes to the neighbour; false if there is none.
+    /// Moves to a neighbour. Returns false if there is none.
     pub(in crate::run) fn step(&mut self, end: End) -> Option<bool> {
         match (end, self.number.checked_sub(1)) {
             (End::First, _) => self.next(|_, _| Some(())),
@@ -76,7 +77,7 @@ impl Position {
         }
     }
 
-    /// Goes to the next entry; false if there is none.
+    /// Moves to the next entry. Returns false if there is none.
     #[inline]
     fn next(&mut self, take: impl FnOnce(&Item, &[u8]) -> Option<()>) -> Option<bool> {
         if self.number + 1 >= self.entries {
@@ -90,7 +91,8 @@ impl Position {
         Some(true)
     }
 
-    /// Goes to the entry of a number, and shows those from which its key is put together.
+    /// Moves to the entry with a number, and passes the entries that its key is assembled from to
+    /// `take`.
     fn go_back_to(
         &mut self,
         number: u32,
@@ -112,22 +114,23 @@ impl Position {
 }
 
 impl Walker {
-    /// At the first entry of a block.
+    /// Creates a position at the first entry of a block.
     pub(in crate::run) fn first(page: Arc<Page>) -> Option<Walker> {
         Walker::at_end(page, End::First, Key::default())
     }
 
-    /// At the last entry.
+    /// Creates a position at the last entry of a block.
     pub(in crate::run) fn last(page: Arc<Page>) -> Option<Walker> {
         Walker::at_end(page, End::Last, Key::default())
     }
 
-    /// At an end of a block. The key goes where another was.
+    /// Creates a position at an end of a block. It uses the buffer of an earlier key.
     pub(in crate::run) fn at_end(page: Arc<Page>, end: End, key: Key) -> Option<Walker> {
         Walker::at(Position::at_end(page, end)?, key)
     }
 
-    /// At the first entry that is not before the target; none within if all are.
+    /// Creates a position at the first entry that is not before the target, or `Some(None)` if all
+    /// are before it.
     pub(in crate::run) fn seek(
         page: Arc<Page>,
         target: &Target<'_>,
@@ -146,14 +149,14 @@ impl Walker {
         Some(Walker { place, key })
     }
 
-    /// Goes to the next entry; false if there is none.
+    /// Moves to the next entry. Returns false if there is none.
     #[inline]
     pub(in crate::run) fn next(&mut self) -> Option<bool> {
         let Walker { place, key } = self;
         place.next(|item, bytes| key.extend(item, bytes))
     }
 
-    /// Goes to the entry before; false if there is none.
+    /// Moves to the previous entry. Returns false if there is none.
     pub(in crate::run) fn prev(&mut self) -> Option<bool> {
         let Walker { place, key } = self;
         let Some(number) = place.number.checked_sub(1) else { return Some(false) };
@@ -170,13 +173,13 @@ impl Walker {
         self.key.as_slice()
     }
 
-    /// The first eight bytes of the key, as [`head_of`] says.
+    /// Returns the first eight bytes of the key as [`head_of`] computes them.
     #[inline]
     pub(in crate::run) fn head(&self) -> u64 {
         head_of(self.key.as_slice())
     }
 
-    /// What the key was put into, for the next one.
+    /// Returns the buffer of the key, for another position.
     pub(in crate::run) fn into_key(self) -> Key {
         self.key
     }
@@ -186,7 +189,7 @@ impl Walker {
         &self.place.item
     }
 
-    /// The value that lies beside the key; none if there is none.
+    /// Returns the value beside the key, if there is one.
     #[inline]
     pub(in crate::run) fn value(&self) -> Option<&[u8]> {
         self.place.item.inline_of(self.place.page.bytes())
@@ -204,7 +207,7 @@ impl Key {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Makes it the key of an entry that follows on the one whose key it is.
+    /// Turns the key into that of the next entry.
     #[inline]
     fn extend(&mut self, item: &Item, bytes: &[u8]) -> Option<()> {
         let shared = item.shared();
@@ -234,7 +237,8 @@ impl Key {
     }
 }
 
-/// Reads the entry of this number, and shows it after those from which its key is put together.
+/// Reads the entry with this number, and passes it to `take` after the entries that its key is
+/// assembled from.
 fn load(
     block: &Block<'_>,
     number: u32,

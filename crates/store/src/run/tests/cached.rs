@@ -1,11 +1,11 @@
-//! Runs over one small cache, in a simulated world and with threads of the system.
+//! Tests of runs over one small cache, in a simulated world and with threads of the system.
 
 use entresol_base::thread;
 
 use super::*;
 use crate::cache::block::{PageId, PageKind};
 
-/// Reads by gets and by cursors, and compares.
+/// Reads by lookups and by cursors, and compares.
 fn read_some(run: &Arc<Run>, model: &Model, seed: u64, rounds: u64) {
     let mut rng = Rng::named(seed, "reader");
     let volumes: Vec<&Place> = model.keys().collect();
@@ -100,7 +100,7 @@ fn what_is_written_is_found_in_the_cache_if_that_has_room() {
     assert_eq!(large.counts().data.misses, before.1.data.misses);
     drop(run);
     disk.root().remove(&file_name(NUMBER)).expect("there");
-    // A small one has what is read often, and gives up none of it.
+    // A small cache takes what is read often, and evicts nothing for it.
     let small = BlockCache::new(512 << 10);
     let other = PageId { run: RunNumber(99), page: 1 };
     let kept = small.insert(other, PageKind::Data, &[7; 4096]);

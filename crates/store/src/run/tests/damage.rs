@@ -1,8 +1,8 @@
-//! Bits that turned over, and files that are not what they should be.
+//! Tests with flipped bits, and with files that are not what they should be.
 
 use super::*;
 
-/// A run of about 20 KiB that has everything: two levels, a filter and all three lists.
+/// Creates a run of about 20 KiB that has everything: two levels, a filter and all three lists.
 fn small() -> (Disk, Model) {
     let disk = disk();
     let model = sample(60, 5);
@@ -16,7 +16,8 @@ fn small() -> (Disk, Model) {
     (disk, model)
 }
 
-/// Reads some of everything: each answer is right or an error, and something is found to be wrong.
+/// Reads parts of everything. Each answer must be correct or an error, and the verification must
+/// fail.
 fn check_damaged(disk: &Disk, model: &Model, salt: usize) -> Result<(), String> {
     let Ok(run) = Run::open(&disk.root(), NUMBER, &BlockCache::new(0)) else { return Ok(()) };
     for (place, _) in model.iter().skip(salt % 16).step_by(16) {
@@ -43,7 +44,7 @@ fn check_damaged(disk: &Disk, model: &Model, salt: usize) -> Result<(), String> 
     }
 }
 
-/// One bit of every byte, another one from byte to byte.
+/// Flips one bit of every byte, another one from byte to byte.
 #[test]
 fn a_bit_of_every_byte_that_turns_over_is_noticed() {
     turn_over(|byte, bit| byte % 8 == u64::from(bit));
@@ -72,13 +73,13 @@ fn turn_over(wanted: impl Fn(u64, u8) -> bool) {
     run.verify(&mut |_| {}).expect("is what it says");
 }
 
-/// Turns one bit of each page over, and reads.
+/// Flips a few bits of each page, one at a time, and reads.
 #[cfg(feature = "mutants")]
 pub(super) fn one_bit_of_each_page() -> Result<(), String> {
     let (disk, model) = small();
     let name = file_name(NUMBER);
     for byte in (0..disk.contents()[&name].len() as u64).step_by(4096) {
-        // Among the entries, in the padding, and in what would pass for the format's version.
+        // Among the entries, in the padding, and in the field of the format version.
         for (behind, bit) in [(100, 0), (4090, 1), (30, 0)] {
             disk.flip(&name, byte + behind, bit).map_err(|error| error.to_string())?;
             check_damaged(&disk, &model, byte as usize)
@@ -94,7 +95,7 @@ fn damage_stays_where_it_is() {
     let disk = disk();
     let model = sample(5000, 6);
     let _ = write(&disk.root(), &model, RunOptions::default()).expect("writes");
-    // Somewhere in the third block of entries.
+    // This is in the third block of entries.
     disk.flip(&file_name(NUMBER), 3 * 4096 + 777, 3).expect("is there");
     let run = Run::open(&disk.root(), NUMBER, &pages()).expect("the ends are whole");
     let mut lost = 0;
@@ -142,10 +143,10 @@ fn blocks_of_elsewhere_are_refused() {
         other_root.remove(&name).expect("removes");
         other_root.sync().expect("syncs");
     }
-    // The same blocks in the file of another run.
+    // The file of another run holds the same blocks.
     put(&other_root, &file_name(RunNumber(43)), &whole);
     Run::open(&other_root, RunNumber(43), &pages()).expect_err("is run 42");
-    // A file that was cut.
+    // The file was cut.
     for pages_left in 1..blocks {
         put(&other_root, &name, &whole[..pages_left * 4096]);
         Run::open(&other_root, NUMBER, &pages()).expect_err("is not whole");
@@ -165,7 +166,8 @@ fn put(root: &Arc<dyn Directory>, name: &str, bytes: &[u8]) {
 
 #[test]
 fn bytes_that_pass_their_checksum_never_panic() {
-    // What the checksums would have refused, had they been made over it: any bytes in place of any.
+    // The checksums are computed anew after the damage, so that any bytes may stand in place of any
+    // others.
     let (disk, model) = small();
     let name = file_name(NUMBER);
     let whole = disk.contents()[&name].clone();

@@ -1,4 +1,4 @@
-//! Disks that fail, machines that lose power while a run is written.
+//! Tests with disks that fail, and with power cuts while a run is written.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ fn options() -> RunOptions {
     RunOptions { write_bytes: 8192, ..RunOptions::default() }
 }
 
-/// Whatever is found under the run's name is the run, or says that it is not.
+/// Checks the file under the run's name. Returns false if it is refused, and true if it is the run.
 fn check_found(disk: &Disk, model: &Model) -> Result<bool, String> {
     let Ok(run) = Run::open(&disk.root(), NUMBER, &pages()) else { return Ok(false) };
     for (key, sequence) in model.keys().step_by(5) {
@@ -72,7 +72,7 @@ fn writes_that_go_wrong_in_silence_are_noticed_by_readers() {
             Ok::<u64, String>(struck)
         });
         let struck = struck.unwrap_or_else(|error| panic!("{effect:?}: {error}"));
-        // A write may be put where it belongs, and a sector lost that is written again later.
+        // A write may be misdirected to its own place, and a lost sector be written again later.
         assert!(struck >= 6 && noticed * 2 > struck, "{effect:?}: {noticed} of {struck}");
     }
 }
@@ -93,7 +93,7 @@ fn reads_that_go_wrong_are_errors_and_pass() {
             if check_found(&disk, &model)? { Ok(struck) } else { Err("stays wrong".to_owned()) }
         });
         let struck = struck.unwrap_or_else(|error| panic!("{effect:?}: {error}"));
-        // A read may be misdirected to where it belongs; one that failed may be made again.
+        // A read may be misdirected to its own place, and a failed one be repeated.
         assert!(struck >= 10 && errors > 5, "{effect:?}: {errors} of {struck}");
     }
 }
@@ -123,8 +123,8 @@ fn a_cursor_goes_on_after_an_error() {
     assert!(cursor.next().expect("reads"), "the one behind it can be read now");
 }
 
-/// Writes runs on a disk that may lose power at any moment; at each it is looked at in states that
-/// the crash may have left.
+/// Writes a run on a disk that may lose power at any moment. At each, it checks states that the
+/// crash may have left. Returns the number of states.
 fn crashes(sector: SectorSize) -> Result<u64, String> {
     let power = Power::new();
     let world = World::new(WorldOptions::seeded(12));
@@ -138,7 +138,7 @@ fn crashes(sector: SectorSize) -> Result<u64, String> {
         let units = media[0].units();
         let nothing = vec![0; units.len()];
         let mut images = vec![nothing, units.clone()];
-        // What was written last, there alone, and missing alone.
+        // Each of the last writes is there alone, or missing alone.
         for at in units.len().saturating_sub(12)..units.len() {
             let mut alone = vec![0; units.len()];
             alone[at] = units[at];
@@ -178,7 +178,7 @@ fn crashes(sector: SectorSize) -> Result<u64, String> {
     if check_image(&disk.image(&nothing), &model)? { Ok(images) } else { Err("lost".to_owned()) }
 }
 
-/// A run that opens is whole.
+/// Checks that a run that opens is whole. Returns false if it does not open.
 fn check_image(image: &Disk, model: &Model) -> Result<bool, String> {
     let Ok(run) = Run::open(&image.root(), NUMBER, &pages()) else { return Ok(false) };
     run.verify(&mut |_| {}).map_err(|error| format!("it opened, but {error}"))?;

@@ -1,4 +1,4 @@
-//! Runs, written and read on simulated disks.
+//! Tests of runs on simulated disks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ mod scale;
 const NUMBER: RunNumber = RunNumber(42);
 const KVS: KvsId = KvsId(7);
 
-/// A value that lies nowhere yet.
+/// A value that is independent of any run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Inline(Vec<u8>),
@@ -49,13 +49,13 @@ impl Kept {
     }
 }
 
-/// A key and a sequence, in the order of a run.
+/// A key and a sequence number, in the order of a run.
 type Place = (Vec<u8>, Reverse<u64>);
 
 /// A version of a key.
 type Version = (Place, (u32, Kept));
 
-/// What a run should hold.
+/// Expected contents of a run.
 type Model = BTreeMap<Place, (u32, Kept)>;
 
 fn entry<'a>((key, sequence): &'a Place, (expiry, kept): &'a (u32, Kept)) -> Entry<'a> {
@@ -63,7 +63,7 @@ fn entry<'a>((key, sequence): &'a Place, (expiry, kept): &'a (u32, Kept)) -> Ent
     Entry { key, sequence, expiry, value: kept.value() }
 }
 
-/// What is found of an entry, to be compared with the model.
+/// Converts an entry for comparison with the model.
 fn found(entry: &Entry<'_>) -> Version {
     let place = (entry.key.to_vec(), Reverse(entry.sequence.0));
     (place, (entry.expiry.0, Kept::of(&entry.value)))
@@ -90,7 +90,7 @@ fn write(
     Ok(writer.finish(&pages())?.summary().clone())
 }
 
-/// All entries of a run, from front to back.
+/// Returns all entries of a run, from front to back.
 fn all_of(run: &Arc<Run>) -> Result<Model, StoreError> {
     let mut cursor = run.cursor();
     let mut all = Model::new();
@@ -109,13 +109,13 @@ fn get(run: &Run, key: &[u8], most: u64) -> Result<Option<Version>, StoreError> 
     }))
 }
 
-/// What a run that holds the model should find.
+/// Returns the version that a lookup should find in a run with the model's entries.
 fn expected(model: &Model, key: &[u8], most: u64) -> Option<Version> {
     let (place, value) = model.range((key.to_vec(), Reverse(most))..).next()?;
     (place.0 == key).then(|| (place.clone(), value.clone()))
 }
 
-/// So many keys that look like those of a program, with one or two versions each.
+/// Creates so many keys that resemble those of a program, with one or two versions each.
 fn sample(keys: u64, seed: u64) -> Model {
     let mut rng = Rng::named(seed, "run");
     let mut model = Model::new();
@@ -162,7 +162,7 @@ fn what_a_run_says_of_itself_is_so() {
     let written = writer.finish(&pages()).expect("writes");
     is_as_written(&written);
     let (summary, prefixes) = (written.summary().clone(), written.range_deletes().to_vec());
-    // Who has written it keeps others out.
+    // While it is open, the written run keeps other opens of its file out.
     drop(written);
     let run = Run::open(&root, NUMBER, &pages()).expect("whole");
     is_as_written(&run);

@@ -1,4 +1,4 @@
-//! Any entries, in blocks of any size, are found as in an ordered map.
+//! Property tests: entries of any kind, in blocks of any size, are found as in an ordered map.
 
 use std::ops::Bound;
 
@@ -68,7 +68,7 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// The neighbour of a place in the model.
+/// Returns the neighbour of a position in the model.
 fn neighbour(model: &Model, at: Option<&Place>, is_next: bool) -> Option<Place> {
     let at = at?;
     let found = if is_next {
@@ -155,7 +155,8 @@ proptest! {
 
 #[test]
 fn an_entry_takes_whatever_a_block_has_left() {
-    // Around the sizes at which the entry, its restart and the checksum fill a page to the byte.
+    // The lengths are around those at which the entry, its restart and the checksum fill a page to
+    // the byte.
     for value_bytes in 3900..4100 {
         let root = disk().root();
         let key = |number: u8| (vec![number], Reverse(1));

@@ -1,4 +1,4 @@
-//! Runs of several groups of keys and levels of index blocks.
+//! Tests of runs with several groups of keys and levels of index blocks.
 
 use super::*;
 
@@ -102,7 +102,7 @@ fn the_longest_keys_make_a_tree_of_few_levels() {
     let root = disk.root();
     let mut model = Model::new();
     for number in 0..300_u64 {
-        // They differ in the last bytes only, so that nothing shorter separates them.
+        // They differ in the last bytes only, so that no shorter key separates them.
         let mut key = vec![b'k'; KEY_BYTES_MAX - 8];
         key.extend(number.to_be_bytes());
         model.insert((key, Reverse(number)), (0, Kept::Gone));

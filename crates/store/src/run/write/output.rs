@@ -12,10 +12,10 @@ use crate::types::{Mark, RunNumber};
 use crate::run::format::block::{Address, PAGE_BYTES};
 use crate::run::format::ends::{MAGIC, mark_behind};
 
-/// The file grows by its own length, but by so much at most.
+/// Most bytes by which the file grows at once; up to this, it grows by its own length.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
-/// A file that is being written. It is removed if it is dropped before it is complete.
+/// A file that is being written, and is removed if it is dropped before it is complete.
 #[derive(Debug)]
 pub(in crate::run) struct Output {
     directory: Arc<dyn Directory>,
@@ -24,13 +24,13 @@ pub(in crate::run) struct Output {
     file: Option<Arc<dyn BlockFile>>,
     path: PathBuf,
     buffer: IoBuffer,
-    /// How many bytes of the buffer are to be written.
+    /// Bytes of the buffer that are to be written.
     filled: usize,
-    /// Where they go.
+    /// Offset in the file at which they go.
     offset: u64,
-    /// That of the pages that were appended.
+    /// Mark of the pages that were appended.
     mark: Mark,
-    /// Where blocks are put that are likely to be read.
+    /// Cache for blocks that are likely to be read.
     cache: Option<Arc<BlockCache>>,
     complete: bool,
 }
@@ -90,13 +90,13 @@ impl Output {
         &self.path
     }
 
-    /// Where the next block is going to lie.
+    /// Returns the address of the next block.
     pub(in crate::run) fn address(&self) -> Address {
         let page = (self.offset + self.filled as u64) / PAGE_BYTES as u64;
         Address { run: self.number, page }
     }
 
-    /// That of all pages so far.
+    /// Returns the mark of all pages so far.
     pub(in crate::run) fn mark(&self) -> Mark {
         self.mark
     }
@@ -117,8 +117,8 @@ impl Output {
         Ok(())
     }
 
-    /// Makes durable what was appended, then the last page, which says that all of it is there:
-    /// whoever finds the last page finds the rest. Answers the file, to be read.
+    /// Makes durable what was appended, and then the last page, which proves that everything is
+    /// there. Returns the file, to be read.
     pub(in crate::run) fn finish(mut self, last: &[u8]) -> Result<Arc<dyn BlockFile>, StoreError> {
         self.write()?;
         let end = self.offset + last.len() as u64;
@@ -149,7 +149,7 @@ impl Output {
         Ok(())
     }
 
-    /// Makes room up to `end`, and for more that is to come; where there is none, for this.
+    /// Extends the file up to `end` and, if there is room, further for the bytes that follow.
     fn grow(&self, end: u64) -> Result<(), StoreError> {
         let file = self.file()?;
         let length = file.len();
@@ -180,7 +180,8 @@ impl Drop for Output {
             if let Some(pages) = &self.cache {
                 pages.forget(self.number);
             }
-            // Nobody knows of the file; where it cannot be removed, the next opening does it.
+            // No manifest names the file. If it cannot be removed here, it is removed when the
+            // store is next opened.
             let _ = self.directory.remove(&self.name);
         }
     }

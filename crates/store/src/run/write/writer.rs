@@ -1,5 +1,5 @@
-//! Writing a run: entries in order, front to back, in memory that does not depend on how many there
-//! are.
+//! Writer of a run: entries in order, front to back, in memory that does not depend on their
+//! number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,18 +28,18 @@ use crate::run::{
 /// A run that is being written. If it is dropped before [`RunWriter::finish`] has returned, its
 /// file is removed.
 ///
-/// Its memory has bounds: the buffer of `write_bytes`, two mebibytes for hashes and 350 KiB for the
+/// Its memory is bounded: the buffer of `write_bytes`, two mebibytes for hashes and 350 KiB for the
 /// filter of a group of keys, a block for each level (of which there are four for a billion keys),
-/// the prefixes that are gone, 32 bytes for each segment that entries point to, and a short key
-/// for every 262,144 keys.
+/// the range deletes, 32 bytes for each segment that entries lead to, and a short key for every
+/// 262,144 keys.
 #[derive(Debug)]
 pub(crate) struct RunWriter {
     output: Output,
     options: RunOptions,
     data: BlockBuilder,
-    /// The levels of index blocks, the lowest first.
+    /// Levels of index blocks, the lowest first.
     index: Vec<Level>,
-    /// The sequence that was added last, less the base.
+    /// Sequence number that was added last, minus the base.
     last_delta: u64,
     group: Group,
     groups: Vec<FilterGroup>,
@@ -56,19 +56,19 @@ struct Level {
     last_delta: u64,
 }
 
-/// Keys whose filter is not yet written.
+/// Keys whose filter is not written yet.
 #[derive(Debug, Default)]
 struct Group {
-    /// Not above the first of them, and above all before.
+    /// A key at or below the first of them, and above all keys before.
     first: Box<[u8]>,
     hashes: Vec<u64>,
 }
 
 impl RunWriter {
-    /// Makes the file of a run, of which there must be none yet.
+    /// Creates the file of a run, which must not exist yet.
     ///
     /// # Errors
-    /// If it cannot be made, or the options cannot be.
+    /// Fails if the file cannot be created, or if the options are not valid.
     pub(crate) fn create(
         directory: &Arc<dyn Directory>,
         number: RunNumber,
@@ -115,35 +115,36 @@ impl RunWriter {
         })
     }
 
-    /// Puts the blocks into a cache as well, as far as it has room for them: what was just written
-    /// is likely to be read, and is not read from the disk for the first time then.
+    /// Puts the blocks into a cache as well, as far as it has room for them. Just written blocks
+    /// are likely to be read, and then need not be read from disk.
     pub(crate) fn cache_in(&mut self, pages: &Arc<BlockCache>) {
         self.output.cache_in(pages);
     }
 
-    /// Adds an entry: its key is greater than that of the last, or the same and its sequence
-    /// less.
+    /// Adds an entry. Its key must be greater than the last one, or equal with a smaller sequence
+    /// number.
     ///
     /// # Errors
-    /// If the disk fails; if the entry is out of order or too large, which is a mistake of the
-    /// caller. Nothing can be added after an error.
+    /// Fails if the disk fails. Fails as well if the entry is out of order or too large, which is a
+    /// mistake of the caller. Nothing can be added after an error.
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> Result<(), StoreError> {
         let pushed = self.check_alive().and_then(|()| self.add(entry));
         self.failed |= pushed.is_err();
         pushed
     }
 
-    /// The bytes that were written, or are about to be.
+    /// Returns the bytes that are written or buffered.
     pub(crate) fn bytes(&self) -> u64 {
         self.output.address().page * PAGE_BYTES as u64
     }
 
-    /// Notes that all keys that begin with `prefix` went with the write `sequence`: their older
-    /// versions are gone. In any order, between entries or not.
+    /// Adds a range delete: the write `sequence` deleted all keys with a prefix in their older
+    /// versions. Range deletes come in any order, between entries or not.
     ///
     /// # Errors
-    /// If there are more than [`PREFIXES_GONE_MAX`], or more than [`PREFIXES_GONE_BYTES_MAX`] in
-    /// them; the writer can go on without it.
+    /// Fails if there are more than [`PREFIXES_GONE_MAX`] of them, or more than
+    /// [`PREFIXES_GONE_BYTES_MAX`] in their prefixes. The writer can go on without the range
+    /// delete.
     pub(crate) fn push_range_delete(
         &mut self,
         prefix: &[u8],
@@ -164,12 +165,12 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what is left, makes all of the file durable, and opens the run, of which nothing has
-    /// to be read for that. That the directory knows the file is the caller's to make durable, once
-    /// for all that he makes.
+    /// Writes the rest, makes all of the file durable, and opens the run, which needs no reads.
+    /// Making the name durable in the directory is left to the caller, which can do it once for
+    /// several files.
     ///
     /// # Errors
-    /// If the disk fails: the file is removed then.
+    /// Fails if the disk fails. The file is removed then.
     pub(crate) fn finish(mut self, pages: &Arc<BlockCache>) -> Result<Arc<Run>, StoreError> {
         self.check_alive()?;
         let last_key = self.finish_tree()?;
@@ -234,12 +235,12 @@ impl RunWriter {
         Ok(())
     }
 
-    /// A key comes that is above all before.
+    /// Begins a key, which is above all before.
     fn begin_key(&mut self, key: &[u8], shared: usize) -> Result<(), StoreError> {
         let is_first = self.footer.keys == 0;
         if is_first || self.group.hashes.len() >= GROUP_KEYS {
             self.close_group()?;
-            // So much of it is enough to tell it from the keys before.
+            // This much of the key is enough to tell it from the keys before.
             let first = if is_first { key } else { key.get(..=shared).unwrap_or(key) };
             self.group.first = first.into();
         }
@@ -270,7 +271,7 @@ impl RunWriter {
         self.footer.greatest = self.footer.greatest.max(sequence);
     }
 
-    /// Writes the block of entries, for the next key does not go into it.
+    /// Writes the data block, which has no room for the next key.
     fn close_data(&mut self, next: &[u8], is_same: bool) -> Result<(), StoreError> {
         let last = self.data.last_key();
         let (key, delta) = match separator(last, next) {
@@ -289,8 +290,8 @@ impl RunWriter {
         Ok(child)
     }
 
-    /// Adds a block that was written to the index above it: no entry of it is above the key, with
-    /// versions from this sequence on.
+    /// Adds a block that was written to the index above it. None of its entries is above `key` in
+    /// the version `delta`.
     fn add_child(
         &mut self,
         level: usize,
@@ -325,7 +326,7 @@ impl RunWriter {
         self.add_child(level + 1, &full.0, full.1, full_child)
     }
 
-    /// Writes the blocks that are not full, up to the root, and answers the last key. The last
+    /// Writes the blocks that are not full, up to the root, and returns the last key. The last
     /// entry of each level's last block is the last key itself, so that readers know it.
     fn finish_tree(&mut self) -> Result<Box<[u8]>, StoreError> {
         if self.footer.entries == 0 {

@@ -1,5 +1,5 @@
-//! Scenes with crashes: at every moment the disk is opened in all states that a power cut may leave
-//! of it, or many of them.
+//! Scenes with crashes: at every moment the disk is opened in all states, or many, that a power cut
+//! may leave.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::super::{Arrangement, Change, NAMES, Op, To, Trial, options};
 use super::{Pairs, Told, all, create, in_world, key, left_by, open, require, text};
 use crate::{Kvdb, StoreError};
 
-/// So many states are opened at each moment.
+/// Number of states opened at each moment.
 const IMAGES_MAX: u32 = 48;
 
-/// A process dies and leaves what is written and not synced. The next one finds it; once that has
-/// synced, a power cut must not undo it, nor what is written then.
+/// A process dies and leaves writes that are not synced. The next one finds them. Once it has
+/// synced, a power cut must undo neither them nor its own writes.
 pub(super) fn left_by_the_dead() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (_store, kvs) = create(world, disk)?;
@@ -38,12 +38,13 @@ pub(super) fn left_by_the_dead() -> Told {
     })
 }
 
-/// A disk as a process that dies now leaves it, but for what only readers make.
+/// Returns the disk as a process that dies now leaves it: all writes to its segments, and of
+/// everything else what is durable.
 pub(super) fn left_by_a_death(disk: &Disk) -> Result<Disk, String> {
     let left = disk.image(&vec![0; disk.units().len()]);
     let seen = disk.contents();
     for (name, bytes) in seen.iter().filter(|(name, _)| name.ends_with(".segment")) {
-        // One that is being made has nothing that counts.
+        // A segment that is being created has no writes that count.
         if left.root().find(name).map_err(text)?.is_some() {
             let file = left.root().map_file(name, &MapOptions::default()).map_err(text)?;
             file.write(0, bytes);
@@ -52,14 +53,14 @@ pub(super) fn left_by_a_death(disk: &Disk) -> Result<Disk, String> {
     Ok(left)
 }
 
-/// Whether a power cut that leaves what is durable, and nothing else, leaves all of this.
+/// Checks that a power cut which leaves exactly the durable data leaves all of this.
 pub(super) fn is_kept(world: &World, disk: &Disk, expected: &Pairs) -> Told {
     let cut = disk.image(&vec![0; disk.units().len()]);
     let (_store, kvs) = open(world, &cut)?;
     require(all(&kvs)? == *expected, "a power cut undoes what was synced")
 }
 
-/// Values that merging has moved out of segments that were mostly dead survive a power cut.
+/// Values that a compaction has moved out of mostly dead segments survive a power cut.
 pub(super) fn moved_values() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -78,7 +79,7 @@ pub(super) fn moved_values() -> Told {
     })
 }
 
-/// Something is written, and a store closed and opened again.
+/// Writes, with the store closed and opened again between them.
 pub(super) fn reopened() -> Told {
     reopened_in(trial())
 }
@@ -101,7 +102,7 @@ pub(super) fn reopened_in(trial: Trial) -> Told {
     )
 }
 
-/// More is written than a segment, and than a generation, has room for; in groups as well.
+/// Writes more than a segment, and than a generation, has room for, also in batches.
 pub(super) fn segments() -> Told {
     segments_in(trial())
 }
@@ -114,7 +115,7 @@ pub(super) fn segments_in(trial: Trial) -> Told {
     crashes(Trial { images_max: 12, ..trial }, &ops)
 }
 
-/// What was written is flushed, values beside their keys and apart from them.
+/// Flushes values beside their keys and in segments.
 pub(super) fn flushed() -> Told {
     crashes(
         trial(),
@@ -130,7 +131,7 @@ pub(super) fn flushed() -> Told {
             Op::Compact,
             put(0, 4, 3, 20),
             Op::Sync,
-            // Nobody has synced what runs are going to lead to.
+            // The values that the runs will refer to are not synced.
             put(0, 5, 4, 3000),
             put(1, 2, 4, 3000),
             Op::Compact,
@@ -138,8 +139,8 @@ pub(super) fn flushed() -> Told {
     )
 }
 
-/// More prefixes are removed than one run says: flushing writes several runs, and merging takes
-/// all.
+/// More range deletes than one run can hold: a flush writes several runs, and a compaction takes
+/// them all.
 pub(super) fn flushed_in_several() -> Told {
     let removed = |numbers: Range<u8>| {
         let change = |number| Change { to: To::RangeDelete, ..change(0, number, 0, 0) };
@@ -150,7 +151,7 @@ pub(super) fn flushed_in_several() -> Told {
         all,
         Op::Compact,
         removed(0..10),
-        // It goes into the next generation.
+        // This put falls into the next generation.
         put(0, 3, 2, 50),
         Op::Sleep(101),
         Op::Reopen,
@@ -166,7 +167,7 @@ pub(super) fn flushed_in_several() -> Told {
     require(met.times("runs of one freeze are merged") > 0, "what was divided was not merged")
 }
 
-/// Runs are merged: keys are overwritten, deleted by themselves and by their beginnings.
+/// Compactions over keys that are overwritten, deleted, and deleted by prefix.
 pub(super) fn merged() -> Told {
     let write = |round: u8| (0..4).map(move |number| put(0, number, round, 60));
     let mut ops: Vec<Op> = write(1).chain([put(0, 11, 1, 10), Op::Compact]).collect();
@@ -175,7 +176,7 @@ pub(super) fn merged() -> Told {
     crashes(trial(), &ops)
 }
 
-/// Values are moved out of segments that are mostly dead, and these removed.
+/// Values move out of mostly dead segments, which are removed.
 pub(super) fn moved() -> Told {
     moved_in(trial())
 }
@@ -189,18 +190,18 @@ pub(super) fn moved_in(trial: Trial) -> Told {
     crashes(trial, &ops)
 }
 
-/// Files move whole to another place, which a new policy wants.
+/// Whole files move to another volume, as a new policy demands.
 pub(super) fn shifted() -> Told {
     let policy =
         |name: &str| name.parse().map(|policy| Op::Arrange(Arrangement::Policy(0, policy)));
-    // They fill their segments.
+    // The values fill their segments.
     let mut ops: Vec<Op> = (0..8).map(|number| put(0, number, 1, 2950)).collect();
     ops.extend([Op::Sync, Op::Compact, policy("capacity-only")?, Op::Compact]);
     ops.extend([put(0, 1, 2, 100), Op::Sync, policy("staging-only")?, Op::Compact]);
     crashes(Trial { classes: true, nested_one_in: 16, ..trial() }, &ops)
 }
 
-/// Values of segments that are not full of live ones go to another place than their keys.
+/// Values of segments with dead values move to another volume than their keys.
 pub(super) fn moved_apart() -> Told {
     let policy =
         |name: &str| name.parse().map(|policy| Op::Arrange(Arrangement::Policy(0, policy)));
@@ -210,7 +211,7 @@ pub(super) fn moved_apart() -> Told {
     crashes(Trial { classes: true, ..trial() }, &ops)
 }
 
-/// Three threads write at once, and are interrupted anywhere.
+/// Three threads write at once, and are preempted anywhere.
 pub(super) fn several() -> Told {
     several_in(Trial { images_max: 2, ..trial() })
 }
@@ -223,7 +224,7 @@ pub(super) fn several_in(trial: Trial) -> Told {
     Ok(())
 }
 
-/// One thread, never interrupted.
+/// Returns a trial with one thread that is never preempted.
 pub(super) fn trial() -> Trial {
     let pmem = false;
     let images_max = IMAGES_MAX;
@@ -252,7 +253,7 @@ fn put(kvs: usize, number: u8, filled_with: u8, bytes: usize) -> Op {
     Op::Write(vec![change(kvs, number, filled_with, bytes)])
 }
 
-/// A key goes, or all that begin as it does.
+/// Returns a delete of a key, or of all keys with its prefix.
 fn gone(kvs: usize, number: u8, to: To) -> Op {
     let mut change = Change { to, ..change(kvs, number, 0, 0) };
     if change.to == To::RangeDelete {
@@ -261,10 +262,10 @@ fn gone(kvs: usize, number: u8, to: To) -> Op {
     Op::Write(vec![change])
 }
 
-/// A checkpoint, at any time.
+/// Checkpoint that a crash may interrupt.
 struct Copied {
     expected: Pairs,
-    /// Whether it was said to be made.
+    /// True if the checkpoint was reported as finished.
     is_made: AtomicBool,
 }
 
@@ -288,7 +289,7 @@ impl Subject for Copied {
     }
 }
 
-/// A crash while a checkpoint is made leaves no store or all of it; when it is made, all of it.
+/// A crash during a checkpoint leaves no store or a complete one; after it, a complete one.
 pub(super) fn checkpoint() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;

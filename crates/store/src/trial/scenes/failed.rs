@@ -1,5 +1,5 @@
-//! Scenes in which a sync fails, after which the system may take what it covered for written though
-//! the disk does not have it: only what is written again is sure.
+//! Scenes in which a sync fails. The system may then take the covered data for written although the
+//! disk does not have it. Only data that is written again is certain.
 
 use entresol_base::world::{Preemption, World};
 use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
@@ -11,10 +11,10 @@ use crate::wal::segment;
 use crate::wal::segment::Segment;
 use crate::{Kvdb, Kvs, KvsOptions, StoreError};
 
-/// So many random cuts are tried at each.
+/// Number of random power cuts tried at each point.
 const CUTS: u32 = 8;
 
-/// After a sync that failed nothing is acknowledged.
+/// After a failed sync, nothing is acknowledged.
 pub(super) fn last_word() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -30,8 +30,8 @@ pub(super) fn last_word() -> Told {
     })
 }
 
-/// A sync of names that failed may have lost any that were new then, such as those of runs that
-/// others are writing: they must not be told that a later one makes them durable.
+/// A failed sync of names may have lost any name that was new, such as those of runs that other
+/// threads are writing. A later sync must not tell them that these are durable.
 pub(super) fn last_word_on_names() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -46,9 +46,9 @@ pub(super) fn last_word_on_names() -> Told {
     })
 }
 
-/// A sync fails, and the process ends. The next one on the same machine finds all that was written,
-/// of which the disk may lack what that sync covered. Once it has opened the store, a power cut
-/// must not undo what it has found.
+/// A sync fails, and the process ends. The next one on the same machine finds everything written,
+/// though the disk may lack what that sync covered. Once it has opened the store, a power cut must
+/// not undo anything it has found.
 pub(super) fn left_to_the_next() -> Told {
     in_world(Preemption::Never, |world, _| {
         for nth in 1.. {
@@ -62,7 +62,7 @@ pub(super) fn left_to_the_next() -> Told {
     })
 }
 
-/// Answers whether there was such a sync.
+/// Returns false if there were fewer syncs.
 fn left_by_a_sync(world: &World, disk: &Disk, nth: u64) -> Result<bool, String> {
     let (store, kvs) = create(world, disk)?;
     disk.inject(failing(&[Call::Sync, Call::DirectorySync], nth, Repeat::Once));
@@ -75,7 +75,7 @@ fn left_by_a_sync(world: &World, disk: &Disk, nth: u64) -> Result<bool, String> 
     let (store, kvs) = open(world, disk)?;
     let found = all(&kvs)?;
     let is_there = |pair: &(Vec<u8>, Vec<u8>)| found.contains(pair);
-    // What was refused may have been written.
+    // A refused write may have been written.
     require(done.iter().all(is_there), "the next process misses what was acknowledged")?;
     is_left_by_any_cut(world, disk, &found)?;
     kvs.put(&key(99), b"of the next process").map_err(text)?;
@@ -85,8 +85,8 @@ fn left_by_a_sync(world: &World, disk: &Disk, nth: u64) -> Result<bool, String> 
     Ok(was_struck)
 }
 
-/// More is written than a segment has room for, with nothing synced and synced, and flushed; what
-/// was acknowledged is in `done`.
+/// Writes more than a segment has room for, with and without syncs, and with flushes. Collects the
+/// acknowledged writes in `done`.
 fn script(store: &Kvdb, kvs: &Kvs, done: &mut Pairs) -> Result<(), StoreError> {
     let mut put = |round: u8, number: u32, bytes: usize| {
         let pair = (key(number), vec![round; bytes]);
@@ -101,7 +101,7 @@ fn script(store: &Kvdb, kvs: &Kvs, done: &mut Pairs) -> Result<(), StoreError> {
     store.sync()?;
     store.compact()?;
     for number in 0..20 {
-        // Records end with a page, so that nothing but a seal lies in the next one.
+        // Each record ends with a page, so the next page holds nothing but a seal.
         put(2, number, 4096 - HEADER_BYTES - key(number).len())?;
     }
     store.sync()?;
@@ -112,7 +112,8 @@ fn script(store: &Kvdb, kvs: &Kvs, done: &mut Pairs) -> Result<(), StoreError> {
     store.sync()
 }
 
-/// Whether any power cut leaves all of this, whatever it takes of what is not durable.
+/// Checks that every power cut leaves all of this, whatever it takes of the data that is not
+/// durable.
 fn is_left_by_any_cut(world: &World, disk: &Disk, expected: &Pairs) -> Told {
     is_kept(world, disk, expected)?;
     let mut rng = world.rng("cuts");
@@ -123,8 +124,8 @@ fn is_left_by_any_cut(world: &World, disk: &Disk, expected: &Pairs) -> Told {
     Ok(())
 }
 
-/// What is written again at an opening ends where a segment says that all before it are durable:
-/// the newest says so when it is synced for the first time.
+/// An opening stops writing again at a segment which says that all before it are durable. The
+/// newest segment says so once it is synced for the first time.
 pub(super) fn durable_before() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -144,7 +145,7 @@ pub(super) fn durable_before() -> Told {
         require(before.len() > 3, "there are few segments")?;
         require(!before.contains(&true), "one says that others are durable that are not")?;
         store.sync().map_err(text)?;
-        // It is durable with the first records.
+        // The mark is durable with the first records.
         for left in [disk.image(&disk.units()), disk.image(&vec![0; disk.units().len()])] {
             let after = say_so(left)?.into_iter().filter(|it| *it).count();
             require(after > 3, format!("of {} segments {after} say so", before.len()))?;

@@ -1,5 +1,5 @@
-//! Scenes: short histories that reach what those of seeds reach rarely. Each says what is wrong.
-//! The cheap ones come first.
+//! Scenes: short histories for situations that seeded histories rarely reach. Each reports what is
+//! wrong. The cheap scenes come first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -27,12 +27,12 @@ mod read_frequency;
 mod together;
 mod twice;
 
-/// A scene that takes more steps than this waits for ever.
+/// Steps after which a scene is taken to wait for ever.
 const STEPS_MAX: u64 = 5_000_000;
 
 type Scene = fn() -> Told;
 
-/// All of them, by name.
+/// All scenes, by name.
 pub(crate) const ALL: [(&str, Scene); 46] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is frozen is not missed", together::put_while_flushed),
@@ -92,25 +92,25 @@ fn require(holds: bool, what: impl Into<String>) -> Told {
     if holds { Ok(()) } else { Err(what.into()) }
 }
 
-/// Calls of these kinds fail from the `nth` on, once or for ever.
+/// Returns a plan by which calls of some kinds fail from the `nth` on, or only that one.
 fn failing(calls: &[Call], nth: u64, repeat: Repeat) -> FaultPlan {
     let calls = Calls::of(calls);
     FaultPlan::one(Fault { calls, nth, repeat, effect: Effect::Fail(Failure::Io) })
 }
 
-/// The world of who looks at a crash, and the only disk that it has left.
+/// Returns the world of a check after a crash, and the only disk that the crash has left.
 fn left_by<'a>(crash: &Crash<'a>) -> Result<(World, &'a Disk), String> {
     let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
     let world = World::current().ok_or("there is no world")?;
     Ok((world, disk.ok_or("the medium is no disk")?))
 }
 
-/// Runs a scene in a world, with an empty disk.
+/// Runs a scene in a world with an empty disk.
 fn in_world(preemption: Preemption, scene: impl FnOnce(&World, &Disk) -> Told + 'static) -> Told {
     on_disk(preemption, DiskOptions::default(), scene)
 }
 
-/// The same, with a disk of one's choice.
+/// Runs a scene in a world with an empty disk of the given options.
 fn on_disk(
     preemption: Preemption,
     disk: DiskOptions,
@@ -173,7 +173,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("key{number:04}").into_bytes()
 }
 
-/// What is read between writes, and so cached, is never older than they are.
+/// Reads between writes, which fill the caches, never return older values than the last write.
 fn reads_follow_writes() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -210,8 +210,8 @@ fn reads_follow_writes() -> Told {
     })
 }
 
-/// Four small runs over a large one are merged by themselves: what they say to be gone must stay
-/// gone in it, and what ends must end.
+/// Four small runs over a large one are compacted in the background. Their deletes must still hide
+/// the keys of the large run, and expiring keys must expire.
 fn partial_compactions() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -260,7 +260,7 @@ fn partial_compactions() -> Told {
     })
 }
 
-/// What says that a key is gone is kept as long as a transaction may have to notice it.
+/// Tombstones are kept as long as a transaction may have to notice them.
 fn conflicts_behind_compactions() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -284,7 +284,7 @@ fn conflicts_behind_compactions() -> Told {
     })
 }
 
-/// A clock that is set by hand.
+/// Clock that is set by hand.
 #[derive(Debug)]
 struct SetClock(World, AtomicU32);
 
@@ -298,7 +298,7 @@ impl Clock for SetClock {
     }
 }
 
-/// What has ended stays so, whatever the clock says, also after another opening.
+/// Expired keys stay expired, whatever the clock says, even after another opening.
 fn time_set_back() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let clock = Arc::new(SetClock(world.clone(), AtomicU32::new(1000)));
@@ -323,7 +323,7 @@ fn time_set_back() -> Told {
     })
 }
 
-/// Bits of all files of a closed store, one at a time: told, or harmless.
+/// Flips bits in all files of a closed store, one at a time: each is reported or harmless.
 fn damage() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -383,13 +383,13 @@ mod tests {
         end_well(0);
     }
 
-    /// The other half: two processors share the time.
+    /// The other half of the scenes, in a test of its own for the second processor.
     #[test]
     fn every_other_scene_ends_well() {
         end_well(1);
     }
 
-    /// Every second one from the first on.
+    /// Runs every second scene, from `first` on.
     fn end_well(first: usize) {
         for (name, scene) in ALL.into_iter().skip(first).step_by(2) {
             scene().unwrap_or_else(|what| panic!("{name}: {what}"));

@@ -1,5 +1,5 @@
-//! Every step of the store that can be left out, or taken wrongly, is: the scenes and histories
-//! must notice each.
+//! Mutation tests of the store: each step that can be left out or done wrongly is, one at a time,
+//! and the scenes and histories must notice.
 
 use entresol_base::checksum::crc32c;
 use entresol_base::mutants::{Part, Site, try_parts};
@@ -7,11 +7,12 @@ use entresol_base::mutants::{Part, Site, try_parts};
 use super::super::Trial;
 use super::ALL;
 
-/// Histories that come when no scene has noticed anything.
+/// Number of histories that run if no scene has noticed the mutation.
 const HISTORIES: u64 = 24;
-/// The least that are tried when all are.
+/// Lower bound of the sites when all are tried.
 const SITES_MIN: usize = 50;
-/// Set to N, it has one site in N tried: those whose names, hashed, N divides.
+/// Environment variable with a number N. One in N sites is then tried: those whose name has a hash
+/// that N divides.
 const ONE_IN: &str = "ENTRESOL_MUTANTS_ONE_IN";
 
 fn parts() -> Vec<Part<'static>> {
@@ -31,7 +32,7 @@ fn parts() -> Vec<Part<'static>> {
 
 #[test]
 fn every_site_of_the_store_is_noticed() {
-    // Runs have a suite of their own.
+    // The mutation sites of runs have a suite of their own.
     let one_in: u32 = std::env::var(ONE_IN).map_or(1, |text| text.parse().expect("a number"));
     let is_ours = |site: &Site| {
         let file = site.place.file();

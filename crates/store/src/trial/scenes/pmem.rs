@@ -17,8 +17,8 @@ fn on_pmem() -> Trial {
     Trial { pmem: true, ..trial() }
 }
 
-/// A process dies and leaves records that are in the processor's caches only. What the next one
-/// finds must not be undone by a power cut, nor what is written then; nobody syncs.
+/// A process dies and leaves records only in the processor's caches. A power cut must undo neither
+/// what the next process finds nor its own writes, without any sync.
 pub(super) fn left_by_the_dead() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (_store, kvs) = create(world, disk)?;
@@ -36,8 +36,8 @@ pub(super) fn left_by_the_dead() -> Told {
     })
 }
 
-/// Writes what the segments of a disk hold to another one, as a process that died there would have
-/// left it: by a thread for whose flushes no other one's drains wait.
+/// Writes the segments of a disk to another one, as a process that died there would have left them:
+/// by a thread whose flushes no other thread's drain completes.
 fn leave(disk: &Disk, left: &Disk) -> Told {
     let (to, files) = (left.root(), disk.contents());
     let dead = thread::spawn("dead", move || -> Told {
@@ -56,15 +56,15 @@ fn leave(disk: &Disk, left: &Disk) -> Told {
     dead.join().unwrap_or_else(|_| Err("the thread panicked".to_owned()))
 }
 
-/// Writes, some before and some behind an image's watermark, and what a process that died then
-/// leaves on another disk; also what must be found there.
+/// Writes some records before an image's watermark and some behind it. Returns the disk that a
+/// dying process then leaves, and the contents that must be found there.
 fn with_an_image(world: &World, disk: &Disk) -> Result<(Disk, Pairs), String> {
     let (store, kvs) = create(world, disk)?;
     write_some(&kvs)?;
     thread::sleep(Duration::from_millis(50));
-    // What makes a manifest durable makes the image's name durable.
+    // The sync of a manifest also makes the image's name durable.
     store.create_kvs("two", KvsOptions::default()).map_err(text)?;
-    // The next watermark is not durable, but the one before is then.
+    // At this point the next watermark is not durable, but the previous one is.
     kvs.put(&key(12), b"again").map_err(text)?;
     thread::sleep(Duration::from_millis(50));
     let left = disk.image(&vec![0; disk.units().len()]);
@@ -85,15 +85,15 @@ fn write_some(kvs: &Kvs) -> Told {
     kvs.delete_prefix(b"key001").map(drop).map_err(text)
 }
 
-/// So many writes come behind the watermark.
+/// Number of writes behind the watermark.
 const BEHIND: u64 = 6;
 
-/// What lies before an image's watermark is not read again, and found as it was.
+/// Records before an image's watermark are not read again, and are found unchanged.
 pub(super) fn image_of_the_dead() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (left, expected) = with_an_image(world, disk)?;
         let clock = Arc::new(world.clone());
-        // Nothing is flushed while it is only read.
+        // A read-only store flushes nothing.
         let store = Kvdb::open_read_only(left.root(), options_on(&left), clock).map_err(text)?;
         let read = store.statistics().map_err(text)?.log_records_read;
         require(read == BEHIND, format!("{read} records were read"))?;
@@ -119,14 +119,14 @@ fn has_image(disk: &Disk) -> bool {
     disk.contents().keys().any(|name| name.starts_with("image"))
 }
 
-/// Of a store that was closed nothing is read, also if the power fails then. Who opens it as if it
-/// lay on a disk has no use for images.
+/// Opening a closed store reads no records, even after a power cut. A store opened as if on a disk
+/// makes no use of images.
 pub(super) fn image_of_the_closed() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (store, kvs) = create(world, disk)?;
         write_some(&kvs)?;
         thread::sleep(Duration::from_millis(50));
-        // It is closed before the store has looked at these by itself.
+        // The store is closed before its background thread has entered these writes.
         kvs.put(&key(2), b"anew").map_err(text)?;
         kvs.delete(&key(3)).map_err(text)?;
         kvs.delete_prefix(b"key002").map_err(text)?;
@@ -158,14 +158,14 @@ pub(super) fn image_of_the_closed() -> Told {
     })
 }
 
-/// A bit has turned over in a record that the opening did not read: whoever reads it is told, and
+/// A bit has flipped in a record that the opening did not read. A reader of it gets an error, and
 /// it is not flushed.
 pub(super) fn damage_behind_an_image() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (left, _) = with_an_image(world, disk)?;
         let segment = left.contents().into_keys().find(|name| name.ends_with(".segment"));
         let segment = segment.ok_or("there is no segment")?;
-        // The second record's value, and nothing else.
+        // The flipped bit lies in the value of the second record, and in nothing else.
         let byte = 4096 + (24 + 7) + (24 + 7) + 3;
         left.flip(&segment, byte, 3).map_err(text)?;
         let (store, kvs) = open(world, &left)?;

@@ -1,4 +1,4 @@
-//! A scene of what is kept of read_frequency while a store is closed.
+//! Scene of the summary of read frequencies that is kept while a store is closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::{Told, in_world, require, text};
 use crate::Kvdb;
 use crate::upkeep::read_frequency::kept::{FILE, Kept};
 
-/// It is used by the next opening, unless a bit of it has turned over.
+/// The next opening uses the summary, unless a bit of it has flipped.
 pub(super) fn kept() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let clock = Arc::new(world.clone());
         let volumes = arrange::volumes(&Drives::one(disk)).map_err(text)?;
         let store = Kvdb::create_on(&volumes, arrange::options(disk), clock.clone());
         let closed = |store: Kvdb| {
-            // Before that nobody has looked whether there is a choice of classes.
+            // The background thread first has to see that there is a choice of classes.
             thread::sleep(Duration::from_millis(10));
             store.close().map_err(text)
         };

@@ -19,8 +19,8 @@ fn ended(thread: JoinHandle<Told>) -> Told {
     thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
 }
 
-/// One thread puts keys with a prefix, another removes them in transactions: of what is put between
-/// such a transaction's begin and its commit the transaction must know.
+/// One thread puts keys with a prefix, another deletes the prefix in transactions. Such a
+/// transaction must notice every put between its begin and its commit.
 pub(super) fn prefixes_and_puts() -> Told {
     const EACH: u32 = 100;
     in_world(Preemption::OneIn(4), |world, disk| {
@@ -53,8 +53,8 @@ pub(super) fn prefixes_and_puts() -> Told {
     })
 }
 
-/// Somebody has written to his place in a generation, and is about to enter that into its index,
-/// when it is closed and flushed: he may not be missed.
+/// A writer has written its record in a generation, and is about to enter it into the index, when
+/// the generation is closed and flushed. The flush must not miss the record.
 pub(super) fn put_while_flushed() -> Told {
     const YIELDS: u32 = 1000;
     in_world(Preemption::Never, |world, disk| {
@@ -64,7 +64,7 @@ pub(super) fn put_while_flushed() -> Told {
         let mut closed = Ok(());
         let put = log.append(&[put], || {
             closed = log.close_generation().map(drop);
-            // So often whoever flushes may go on.
+            // The flush gets many turns to run.
             (0..YIELDS).for_each(|_| thread::yield_now());
         });
         put.map(drop).and(closed).map_err(text)?;
@@ -74,8 +74,8 @@ pub(super) fn put_while_flushed() -> Told {
     })
 }
 
-/// Three threads count in one key, by compare-and-set and by transactions, while a fourth one
-/// writes another key that is compared and set as well.
+/// Three threads count in one key, by compare-and-set and by transactions. A fourth one compares
+/// and sets another key, which a fifth one puts.
 pub(super) fn writers_of_one_key() -> Told {
     const EACH: u64 = 25;
     in_world(Preemption::OneIn(4), |world, disk| {
@@ -139,10 +139,10 @@ pub(super) fn writers_of_one_key() -> Told {
     })
 }
 
-/// Which write of a key knew that it overwrote which one.
+/// Writes of a key, each with the write that it knowingly overwrote; `None` for a put.
 type Links = Vec<(Option<Sequence>, Sequence)>;
 
-/// Sets a key that others put, if it is as it was found; notes what was overwritten by what.
+/// Sets a key that another thread puts, if it is unchanged. Records which write it overwrote.
 fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> {
     let known = kvs.get_with_token(b"chain")?.map(|(_, token)| token);
     let set = kvs.compare_and_set(b"chain", known, b"set")?;
@@ -151,8 +151,8 @@ fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> 
     Ok(set)
 }
 
-/// Threads put keys of one prefix, each key once, while others move all of them in transactions:
-/// they list them, remove the prefix and put what they have listed under another one. No key may be
+/// Threads put keys of one prefix, each key once, while others move all of these in transactions:
+/// they list them, delete the prefix, and put the listed keys under another one. No key may be
 /// lost, whatever is flushed meanwhile.
 pub(super) fn prefix_removers() -> Told {
     const EACH: u32 = 60;
@@ -166,7 +166,7 @@ pub(super) fn prefix_removers() -> Told {
             let mut rng = world.rng(&format!("putter {thread}"));
             thread::spawn("putter", move || -> Told {
                 for number in 0..EACH {
-                    // Whoever is disturbed all the time moves nothing.
+                    // A mover that always meets a conflict would move nothing.
                     let before = moves.load(Relaxed);
                     while moves.load(Relaxed) == before {
                         thread::yield_now();
@@ -215,7 +215,7 @@ pub(super) fn prefix_removers() -> Told {
 
 /// Puts all keys of one prefix under another, in one transaction.
 fn move_all(store: &Kvdb, kvs: &Kvs) -> Result<(), StoreError> {
-    // Who waits by yielding lets the world's time pass quickly.
+    // A thread that waits by yielding lets the world's time pass quickly.
     let age_max = Duration::from_secs(1 << 40);
     let options = TransactionOptions { age_max, ..TransactionOptions::default() };
     let mut transaction = store.transaction(options)?;
@@ -230,8 +230,8 @@ fn move_all(store: &Kvdb, kvs: &Kvs) -> Result<(), StoreError> {
     transaction.commit().map(drop)
 }
 
-/// A thread writes two keys at once, always the same value; others must never see two values,
-/// also while what was written is flushed and merged.
+/// A thread writes two keys at once, always with the same value. Readers must never see two values,
+/// even during flushes and compactions.
 pub(super) fn batches_seen_whole() -> Told {
     in_world(Preemption::OneIn(6), |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -266,8 +266,8 @@ pub(super) fn batches_seen_whole() -> Told {
     })
 }
 
-/// A thread puts, and another puts and looks at what would be left if the process died then: what
-/// was acknowledged must be found, whatever the first one is in the midst of.
+/// One thread puts. Another one puts, and checks what a death of the process would leave then:
+/// every acknowledged write must be found, whatever the first thread is in the middle of.
 pub(super) fn acknowledged_in_order() -> Told {
     in_world(Preemption::OneIn(6), |world, disk| {
         let (_store, kvs) = create(world, disk)?;
@@ -304,8 +304,8 @@ pub(super) fn acknowledged_in_order() -> Told {
     })
 }
 
-/// A thread puts a key so that every second time a generation is closed. A snapshot must have what
-/// was put up to its number, whatever happens while it is taken.
+/// A thread puts a key, and every second put closes a generation. A snapshot must have all puts up
+/// to its number, whatever happens while it is taken.
 pub(super) fn snapshots() -> Told {
     in_world(Preemption::OneIn(3), |world, disk| {
         let (store, kvs) = create(world, disk)?;
@@ -335,8 +335,8 @@ pub(super) fn snapshots() -> Told {
     })
 }
 
-/// A thread puts keys and syncs while another one syncs all the time. Whoever of them does it: what
-/// was put survives a power cut.
+/// One thread puts keys and syncs, while another one syncs all the time. Whichever sync covers
+/// them, the puts survive a power cut.
 pub(super) fn syncs() -> Told {
     in_world(Preemption::OneIn(3), |world, disk| {
         let (store, kvs) = create(world, disk)?;

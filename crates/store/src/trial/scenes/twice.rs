@@ -1,4 +1,4 @@
-//! Scenes with two volumes, in which a crash leaves files of one name in both.
+//! Scenes with two volumes, in which a crash leaves files of the same name on both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -34,7 +34,7 @@ fn open(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
     Ok((store, kvs))
 }
 
-/// Makes a copy of a file, of which the name is not durable.
+/// Copies a file. The copy's name is not durable.
 fn copy(from: (&dyn Directory, &str), to: (&dyn Directory, &str)) -> Told {
     let from = from.0.open_block_file(from.1, &BlockOptions::default()).map_err(text)?;
     let create = BlockOptions { create: Some(from.len()), ..BlockOptions::default() };
@@ -45,15 +45,15 @@ fn copy(from: (&dyn Directory, &str), to: (&dyn Directory, &str)) -> Told {
     file.sync().map_err(text)
 }
 
-/// What a power cut leaves that undoes whatever is not durable.
+/// Returns the contents after a power cut that undoes everything not durable.
 fn left_by_a_cut(world: &World, disk: &Disk) -> Result<Pairs, String> {
     let cut = disk.image(&vec![0; disk.units().len()]);
     let (_store, kvs) = open(world, &cut).map_err(text)?;
     all(&kvs)
 }
 
-/// A process dies when it has given a file that it moved its name, which is not durable. The next
-/// one finds the file twice; once it has removed one of them, a power cut must not take the other.
+/// A process dies after it has given a moved file its name, which is not durable. The next process
+/// finds the file twice. Once it has removed one of the two, a power cut must not take the other.
 pub(super) fn found_twice() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
@@ -63,7 +63,7 @@ pub(super) fn found_twice() -> Told {
         store.sync().map_err(text)?;
         require(left_by_a_cut(world, disk)? == all(&kvs)?, "a power cut takes both")
     })?;
-    // Before it died a sync of the names had failed.
+    // A sync of the names had failed before the process died.
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
         disk.inject(failing(&[Call::DirectorySync], 1, Repeat::Once));
@@ -72,18 +72,18 @@ pub(super) fn found_twice() -> Told {
         let (_store, _kvs) = open(world, disk).map_err(text)?;
         require(left_by_a_cut(world, disk)? == expected, "a power cut takes both")
     })?;
-    // The power fails when one directory of the two is durable.
+    // The power fails when one of the two directories is durable.
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
-        // Behind the manifest's.
+        // The first two syncs are those of the manifest.
         disk.inject(failing(&[Call::DirectorySync], 3, Repeat::EverAfter));
         require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
         require(left_by_a_cut(world, disk)? == expected, "a power cut at an opening takes both")
     })
 }
 
-/// Makes a store of which two files lie in both volumes, by names of which one is durable; answers
-/// what it has.
+/// Creates a store with two files that lie on both volumes, by names of which one is durable.
+/// Returns its contents.
 fn left_twice(world: &World, disk: &Disk) -> Result<Pairs, String> {
     let (store, kvs) = create(world, disk).map_err(text)?;
     for number in 0..12 {
@@ -101,8 +101,8 @@ fn left_twice(world: &World, disk: &Disk) -> Result<Pairs, String> {
     Ok(expected)
 }
 
-/// A segment that nobody has written to is removed, and the log goes on in the other place: a power
-/// cut must not bring it back, since the log would end there.
+/// A segment without writes is removed, and the log continues on the other volume. A power cut must
+/// not bring the segment back, because the log would end there.
 pub(super) fn log_goes_on_elsewhere() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk).map_err(text)?;
@@ -115,8 +115,8 @@ pub(super) fn log_goes_on_elsewhere() -> Told {
     })
 }
 
-/// A segment that nobody has written to is removed, and the sync fails that is to make this
-/// durable. The next process may give its number again; a power cut must not bring it back then.
+/// A segment without writes is removed, and the sync that should make this durable fails. The next
+/// process may give its number again, and a power cut must not bring it back then.
 pub(super) fn removed_unsurely() -> Told {
     [2, 3].into_iter().try_for_each(|nth| {
         in_world(Preemption::Never, move |world, disk| {
@@ -124,9 +124,9 @@ pub(super) fn removed_unsurely() -> Told {
             kvs.put(&key(1), b"of the first process").map_err(text)?;
             store.close().map_err(text)?;
             add_empty_segments(disk, &["capacity"])?;
-            // It was durable.
+            // The segment was durable.
             let disk = &disk.image(&disk.units());
-            // Behind the manifest's.
+            // The first syncs are those of the manifest.
             disk.inject(failing(&[Call::DirectorySync], nth, Repeat::EverAfter));
             require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
             disk.inject(FaultPlan::default());
@@ -139,8 +139,8 @@ pub(super) fn removed_unsurely() -> Told {
     })
 }
 
-/// Makes a store of three volumes whose log has empty segments behind its end, in the first two by
-/// turns.
+/// Creates a store of three volumes, with empty segments behind the end of its log, alternating on
+/// the first two.
 fn left_behind(world: &World, disk: &Disk) -> Told {
     let (store, kvs) = create(world, disk).map_err(text)?;
     let directory = disk.root().subdirectory("third").map_err(text)?;
@@ -152,7 +152,7 @@ fn left_behind(world: &World, disk: &Disk) -> Told {
     add_empty_segments(disk, &["capacity", "home", "capacity"])
 }
 
-/// Makes segments behind the end of the log of a store that is closed, in these directories.
+/// Creates segments behind the end of a closed store's log, in the given directories.
 fn add_empty_segments(disk: &Disk, directories: &[&str]) -> Told {
     let home = arrange::home(disk).map_err(text)?;
     let manifest = Manifest::load(&*home).map_err(text)?.ok_or("there is no manifest")?;
@@ -167,9 +167,9 @@ fn add_empty_segments(disk: &Disk, directories: &[&str]) -> Told {
     Ok(())
 }
 
-/// Of several segments behind the end of the log some have got other names, and no more, when a
-/// process dies. A sync fails under the next one. The third may give their numbers again, and a
-/// power cut must bring none of them back.
+/// A process dies after some of the segments behind the end of the log have got other names. A sync
+/// of the next process fails. The third process may give their numbers again, and a power cut must
+/// bring none of them back.
 pub(super) fn removed_in_part() -> Told {
     for (rename, sync) in (1..=3).flat_map(|rename| (1..=6).map(move |sync| (rename, sync))) {
         in_world(Preemption::Never, move |world, disk| {
@@ -192,7 +192,7 @@ pub(super) fn removed_in_part() -> Told {
     Ok(())
 }
 
-/// A crash has left a segment behind the end of the log in two volumes: both are removed.
+/// A crash has left a segment behind the end of the log on two volumes. Both copies are removed.
 pub(super) fn removed_from_two() -> Told {
     in_world(Preemption::Never, |world, disk| {
         left_behind(world, disk)?;
@@ -212,7 +212,7 @@ pub(super) fn removed_from_two() -> Told {
     })
 }
 
-/// What was acknowledged while segments are removed, and what of that must be there.
+/// Counts of acknowledged and of synced writes while segments are removed.
 #[derive(Default)]
 struct Acknowledged {
     written: AtomicU32,
@@ -226,7 +226,7 @@ impl Subject for Acknowledged {
         let (world, disk) = left_by(crash)?;
         let (store, kvs) = open(&world, disk).map_err(text)?;
         let found = all(&kvs)?;
-        // It can be written to, which is found behind another crash.
+        // The store takes writes, which another crash may interrupt.
         kvs.put(&key(100), b"of the one behind a crash").map_err(text)?;
         store.sync().map_err(text)?;
         drop(store);
@@ -241,9 +241,9 @@ impl Subject for Acknowledged {
     }
 }
 
-/// A crash comes at any moment while segments behind the end of the log are removed, the log goes
-/// on behind them, and those that were made ahead are removed for a larger one; and then another
-/// one, when it is recovered.
+/// Crashes come at any moment while segments behind the end of the log are removed, while the log
+/// continues behind them, and while spare segments give way to a larger one. Some of the recoveries
+/// are interrupted by another crash.
 pub(super) fn removed_for_good() -> Told {
     let power = Power::new();
     let options = DiskOptions { power: power.clone(), ..DiskOptions::default() };
@@ -271,15 +271,15 @@ pub(super) fn removed_for_good() -> Told {
     })
 }
 
-/// A segment has got its name in one place when a sync of it fails, and the log goes on in the
-/// other: no power cut may bring the name back, since what is behind it would not be found.
+/// A segment has got its name on one volume when a sync of it fails, and the log continues on the
+/// other. No power cut may bring the name back, because the log behind it would not be found.
 pub(super) fn made_elsewhere() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk).map_err(text)?;
         kvs.put(&key(1), b"in the first place").map_err(text)?;
         store.sync().map_err(text)?;
         thread::sleep(Duration::from_millis(200));
-        // The first gives it its length, and comes before its name.
+        // The first sync gives the segment its length, and comes before its name.
         disk.inject(failing(&[Call::Sync], 2, Repeat::Once));
         let too_large_for_the_first = vec![2; FASTEST_BYTES as usize + 1];
         let put = kvs.put(&key(2), &too_large_for_the_first);
@@ -299,8 +299,8 @@ pub(super) fn made_elsewhere() -> Told {
     })
 }
 
-/// A process dies when it has written runs that no manifest names. The next one removes them, and
-/// gives their numbers to its own, which lie elsewhere; a power cut must not bring the others back.
+/// A process dies after it has written runs that no manifest names. The next one removes them, and
+/// gives their numbers to runs on other volumes. A power cut must not bring the old ones back.
 pub(super) fn numbers_given_again() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk).map_err(text)?;

@@ -1,5 +1,5 @@
-//! Entries that a merge has taken and not written yet: of values that move, which lie anywhere in
-//! the order of keys, several are read at once.
+//! Read-ahead of a compaction: versions it has taken but not written yet. Values that move lie
+//! scattered in the order of keys, so several are read at once.
 
 use std::ops::Range;
 
@@ -7,22 +7,23 @@ use crate::types::{Expiry, RecordPlace, Sequence, Value};
 use crate::upkeep::tiering::Move;
 use crate::version::view::View;
 
-/// So many entries are taken before the first value is waited for, and so many bytes of values.
+/// Versions taken, and bytes of their moving values, before the compaction waits for the first
+/// value.
 const ENTRIES_MAX: usize = 32;
 const MOVED_BYTES_MAX: u64 = 256 << 10;
 
-/// Entries in the order of their keys.
+/// Versions in the order of their keys.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     entries: Vec<Next>,
-    /// Keys, and values beside them.
+    /// Keys, and values that lie beside them.
     bytes: Vec<u8>,
     moved_bytes: u64,
-    /// What is read by beginning to read, if it is in memory: it is read again.
+    /// Buffer for values that turn out to be in memory. They are read again later.
     read: Vec<u8>,
 }
 
-/// An entry that is going to be written.
+/// Version that is to be written.
 #[derive(Debug)]
 struct Next {
     key: Range<usize>,
@@ -31,33 +32,33 @@ struct Next {
     value: Lies,
 }
 
-/// Where a value is.
+/// Position of a version's value.
 #[derive(Debug)]
 enum Lies {
     Gone,
-    /// Among the bytes.
+    /// In the bytes of [`Ahead`].
     Here(Range<usize>),
     /// In a record, which stays or moves.
     Apart(RecordPlace, Option<Move>),
 }
 
-/// An entry that is to be written now.
+/// Version that is to be written now.
 pub(super) struct Due<'a> {
     pub(super) key: &'a [u8],
     pub(super) sequence: Sequence,
     pub(super) expiry: Expiry,
     pub(super) value: Value<'a>,
-    /// Where the value, which lies apart, is to move.
+    /// Move of the value, if it lies in a record and moves.
     pub(super) to: Option<Move>,
 }
 
 impl Ahead {
-    /// Whether what was taken is to be written.
+    /// Returns true if the versions taken are to be written now.
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= ENTRIES_MAX || self.moved_bytes >= MOVED_BYTES_MAX
     }
 
-    /// Adds an entry, and begins to read its value if that is to move.
+    /// Adds a version, and begins to read its value if that moves.
     pub(super) fn add(&mut self, view: &View, due: &Due<'_>) {
         let Due { key, sequence, expiry, value, to } = due;
         let key = self.keep(key);
@@ -83,7 +84,7 @@ impl Ahead {
     fn begin(&mut self, view: &View, place: RecordPlace) {
         let bytes = u64::from(place.bytes);
         self.moved_bytes += bytes;
-        // Whatever fails is told by who reads it in the end. A large one is a read of its own.
+        // The read that waits for the value reports failures. A large value is a read of its own.
         if bytes < MOVED_BYTES_MAX
             && let Ok(segment) = view.segment(place.segment)
             && segment.may_wait()
@@ -93,7 +94,7 @@ impl Ahead {
         }
     }
 
-    /// All entries, in their order.
+    /// Returns all versions in order.
     pub(super) fn due(&self) -> impl Iterator<Item = Due<'_>> {
         let bytes = |range: &Range<usize>| self.bytes.get(range.clone()).unwrap_or_default();
         self.entries.iter().map(move |Next { key, sequence, expiry, value }| {
@@ -106,7 +107,7 @@ impl Ahead {
         })
     }
 
-    /// Forgets all entries.
+    /// Forgets all versions.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.bytes.clear();

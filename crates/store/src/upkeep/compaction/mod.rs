@@ -1,10 +1,10 @@
-//! Merging: several runs of a `Kvs` become one, what is dead is dropped, and the values of segments
-//! that are mostly dead are moved, so that these can be given back.
+//! Compaction: several runs of a `Kvs` become one, dead versions are dropped, and the values of
+//! mostly dead segments are moved, which frees these segments.
 //!
-//! Runs are merged when four or more of like size stand side by side, the newest among them, and
-//! all of them when the newer ones together have grown beyond what space amplification allows. The
-//! values that they lead to stay where they are, except in a merge of all runs of a `Kvs`: that
-//! rewrites every entry that leads to a value, and so may move it.
+//! Compaction takes four or more neighbouring runs of like size, the newest among them. It takes
+//! all runs once the newer ones together exceed what space amplification allows. Values in segments
+//! stay where they are, except when all runs of a `Kvs` are compacted: that rewrites every version,
+//! and can therefore move the values.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -38,36 +38,36 @@ use values::ValueWriter;
 mod ahead;
 pub(crate) mod values;
 
-/// So many runs of like size are merged.
+/// Number of runs of like size that triggers a compaction.
 const LIKE_MIN: usize = 4;
-/// With so many runs of a `Kvs` merging waits for nobody.
+/// Number of runs of a `Kvs` at which compaction stops waiting for its share of the medium.
 const RUNS_URGENT: usize = 16;
-/// Of a segment with fewer live bytes in a hundred the values are moved.
+/// Percentage of bytes live in a segment below which its values are moved.
 const LIVE_PERCENT_MIN: u64 = 70;
-/// Dead bytes that are not worth a merge.
+/// Bytes dead that are not worth a compaction.
 const DEAD_BYTES_MIN: u64 = 4 << 20;
-/// So many keys are merged before somebody is asked whether to go on.
+/// Number of keys between calls of `go_on`.
 const KEYS_BETWEEN_QUESTIONS: u64 = 256;
 
-/// What is to be merged.
+/// Planned compaction.
 #[derive(Debug)]
 struct Plan {
     kvs: KvsId,
     runs: Range<usize>,
-    /// Segments whose values are moved.
+    /// Segments whose values move.
     moved: Moves,
 }
 
-/// What is to be done.
+/// Unit of background work.
 enum Task {
     Compaction(Plan),
     FileMove(Vec<FileMove>),
 }
 
-/// Compactions or moves what is most worth it, if anything is; says whether anything was.
+/// Does the most worthwhile compaction or file move. Returns false if there is none.
 ///
 /// # Errors
-/// If a disk fails, has no room, or what is read is damaged. Nothing has changed then.
+/// Fails if a disk fails or has no room, or if data is damaged. Nothing has changed then.
 pub(crate) fn compact_one(core: &Core) -> Result<bool, StoreError> {
     let _held = core.merging.lock();
     let view = core.current.get();
@@ -90,12 +90,11 @@ impl From<Tiering> for Task {
     }
 }
 
-/// Compactions all runs of every `Kvs`, and gives back what is dead; says whether it came to its
-/// end, or
-/// `progress` broke it off.
+/// Compacts all runs of every `Kvs`, and frees dead space. Returns false if `progress` ended it
+/// early.
 ///
 /// # Errors
-/// If a disk fails, has no room, or what is read is damaged.
+/// Fails if a disk fails or has no room, or if data is damaged.
 pub(crate) fn compact_all(
     core: &Core,
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
@@ -126,8 +125,8 @@ pub(crate) fn compact_all(
     age_all(core, CompactProgress { bytes_done: bytes, bytes }, progress)
 }
 
-/// Moves all that lies where its policy does not want it, and has room where it does; the bytes
-/// come on top of what was done.
+/// Moves data that lies on classes its policy does not allow to classes with room. The moved bytes
+/// are added to the progress so far.
 fn age_all(
     core: &Core,
     mut so_far: CompactProgress,
@@ -160,8 +159,8 @@ fn plan_of_all(core: &Core, view: &View, kvs: KvsId) -> Plan {
     Plan { kvs, runs: 0..runs, moved: moves_of_all(core, view, kvs) }
 }
 
-/// Which values a merge of all runs moves: those of segments that are mostly dead, and those that
-/// aged data may not leave where they are.
+/// Returns the moves of a compaction of all runs: values of mostly dead segments, and values that
+/// the policy does not leave where they are once they are aged.
 fn moves_of_all(core: &Core, view: &View, kvs: KvsId) -> Moves {
     let Some((policy, _)) = core.policy(kvs) else { return Moves::new() };
     let dead = mostly_dead(view).into_iter();
@@ -173,7 +172,7 @@ fn moves_of_all(core: &Core, view: &View, kvs: KvsId) -> Moves {
 }
 
 impl Task {
-    /// The same with a plan that fits.
+    /// Replaces a planned compaction by one that fits.
     fn fitting(self, core: &Core, view: &View) -> Option<Task> {
         match self {
             Task::Compaction(plan) => plan.fitting(core, view).map(Task::Compaction),
@@ -183,8 +182,8 @@ impl Task {
 }
 
 impl Plan {
-    /// The plan if one run can say the prefixes that it keeps, else that to merge all runs, which
-    /// keeps none; none as long as a transaction may ask for them.
+    /// Returns the plan if one run can hold the range deletes that it keeps. Otherwise returns a
+    /// plan for all runs, which keeps none, unless a transaction may still need them.
     fn fitting(self, core: &Core, view: &View) -> Option<Plan> {
         let all = view.runs.get(&self.kvs)?;
         let fits = |runs: &Range<usize>| {
@@ -200,7 +199,7 @@ impl Plan {
         fits(&whole.runs).then_some(whole)
     }
 
-    /// Whether merging all runs would change anything.
+    /// Returns true if compacting all runs would change anything.
     fn is_worth_it(&self, core: &Core, view: &View) -> bool {
         let leads_there = || leads_to(view, self.kvs, &self.moved);
         let is_one_out_of_place = || {
@@ -215,7 +214,7 @@ impl Plan {
         self.runs.len() > 1 || self.runs.len() == 1 && (leads_there() || is_one_out_of_place())
     }
 
-    /// The bytes of the runs.
+    /// Returns the bytes of the runs.
     fn bytes(&self, view: &View) -> u64 {
         let all = view.runs.get(&self.kvs).map_or(&[][..], |runs| runs);
         all[self.runs.clone()].iter().map(|run| run.run.summary().file_bytes).sum()
@@ -223,7 +222,7 @@ impl Plan {
 }
 
 impl Core {
-    /// The runs of each `Kvs` that may be merged.
+    /// Returns the runs of each `Kvs` that may be compacted.
     pub(crate) fn compactable<'a>(
         &'a self,
         view: &'a View,
@@ -234,13 +233,13 @@ impl Core {
         view.runs.iter().filter(move |(kvs, runs)| may_be(kvs, runs))
     }
 
-    /// The prefixes that are gone by runs, in as many parts as it takes runs to say them.
+    /// Splits the range deletes of runs into as many parts as they need runs.
     fn prefixes_for_runs(&self, runs: &[ViewRun]) -> Vec<Vec<Gone>> {
         let all = runs.iter().flat_map(|run| run.prefixes.all()).collect();
         range_deletes::for_runs(all, self.options.prefixes_per_run_max)
     }
 
-    /// Remembers of how many versions in a hundred a merge has found that they were overwritten.
+    /// Records the percentage of versions that a compaction found overwritten.
     fn note_overwritten(&self, kvs: KvsId, old: &[ViewRun], left: u64) {
         let all: u64 = old.iter().map(|run| run.run.summary().entries).sum();
         let percent = all.saturating_sub(left) * 100 / all.max(1);
@@ -279,21 +278,22 @@ fn task(core: &Core, view: &View) -> Option<Task> {
     plan.and_then(|plan| plan.fitting(core, view)).map(Task::Compaction)
 }
 
-/// Whether more is dead in the segments than space amplification allows.
+/// Returns true if more bytes are dead in the segments than space amplification allows.
 fn is_over_bound(view: &View, amplification: f64) -> bool {
     let live: u64 = live_segments(view).values().sum();
     let held: u64 = view.segments.values().map(|segment| segment.len()).sum();
     held >= DEAD_BYTES_MIN + (live as f64 * amplification) as u64
 }
 
-/// Whether merging may wait for nobody: too much is dead, or readers have too many runs to look at.
+/// Returns true if compaction must not wait for its share of the medium: too much is dead, or
+/// readers have to search too many runs.
 fn is_urgent(core: &Core) -> bool {
     let view = core.current.get();
     is_over_bound(&view, core.options.space_amplification_max)
         || view.runs.values().any(|runs| runs.len() >= RUNS_URGENT)
 }
 
-/// Which runs to merge, by their sizes, the newest first.
+/// Chooses the runs to compact by their sizes, which are given newest first.
 fn window(sizes: &[u64], amplification: f64) -> Option<Range<usize>> {
     let (oldest, newer) = sizes.split_last()?;
     let sum: u64 = newer.iter().sum();
@@ -310,7 +310,7 @@ fn window(sizes: &[u64], amplification: f64) -> Option<Range<usize>> {
     (like >= LIKE_MIN).then_some(0..like)
 }
 
-/// Segments of which little is live.
+/// Returns the segments of which little is live.
 fn mostly_dead(view: &View) -> BTreeSet<SegmentNumber> {
     let live = live_segments(view);
     let all = view.segments.iter().filter(|(number, segment)| {
@@ -326,9 +326,9 @@ fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
     view.runs.get(&kvs).is_some_and(is_there)
 }
 
-/// Carries out a plan that was made for a view, as long as `go_on` wants to, which is told which
-/// share of it is done; says whether it came to its end. The caller holds the lock of those who
-/// merge.
+/// Carries out a plan that was made for `view`, as long as `go_on`, which receives the share done,
+/// returns true. Returns false if the compaction ended early. The caller holds the lock of
+/// compactions.
 fn merge(
     core: &Core,
     view: &Arc<View>,
@@ -399,7 +399,7 @@ fn merge(
     Ok(true)
 }
 
-/// Ends the run of a merge, which has taken so many versions.
+/// Finishes the run of a compaction that has taken so many versions.
 fn finish(core: &Core, writer: RunWriter, taken: u64) -> Result<ViewRun, StoreError> {
     let run = ViewRun::of(writer.finish(&core.pages)?);
     let entries = run.run.summary().entries;
@@ -407,8 +407,8 @@ fn finish(core: &Core, writer: RunWriter, taken: u64) -> Result<ViewRun, StoreEr
     Ok(run)
 }
 
-/// True if nobody needs the tombstones of the runs of a plan: there are no older runs, and no
-/// transaction asks.
+/// Returns true if a compaction can drop tombstones: there are no older runs, and no transaction
+/// needs them.
 fn leaves_tombstones_out(core: &Core, all: &[ViewRun], plan: &Plan) -> bool {
     let is_asked_for = may_be_asked_for(core, &all[plan.runs.clone()])
         && !mutation_site!("a tombstone stays while a transaction may ask for it");
@@ -417,7 +417,8 @@ fn leaves_tombstones_out(core: &Core, all: &[ViewRun], plan: &Plan) -> bool {
     has_oldest && !is_asked_for
 }
 
-/// What a merge writes of what it has taken; none if nothing is left of that.
+/// Returns the version to write for a version that the compaction has taken, if anything is left of
+/// it.
 fn due<'a>(
     core: &Core,
     plan: &Plan,
@@ -450,7 +451,7 @@ fn due<'a>(
     Some(Due { key: merged.key(), sequence, expiry, value, to })
 }
 
-/// What a merge has read and written of which a share is done, and which has moved values.
+/// Returns the traffic of a compaction of which a share is done, added to that of its moved values.
 fn traffic(
     core: &Core,
     old: &[ViewRun],
@@ -467,27 +468,28 @@ fn traffic(
     traffic
 }
 
-/// Where the run goes that a plan yields, of which there are at most so many bytes.
+/// Chooses the volume for the run of a plan, which has at most so many bytes.
 fn place_for_keys(core: &Core, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<volumes::Held> {
     let policy = core.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
     core.volumes.choose_of_reserve(What::Keys, core.had(policy.keys(is_aged)), bytes)
 }
 
-/// Whether a transaction may have to notice what is in runs. Those that begin later see all of it.
+/// Returns true if an open transaction may have to notice writes in these runs. Transactions that
+/// begin later see them all.
 fn may_be_asked_for(core: &Core, runs: &[ViewRun]) -> bool {
     let greatest = runs.iter().map(|run| run.run.summary().sequence_greatest).max();
     greatest > Some(core.transactions.horizon(core.clock.now()))
 }
 
-/// What a merge has written.
+/// Result of a compaction.
 struct Compaction {
     run: ViewRun,
-    /// Whether all runs went into it.
+    /// True if it has compacted all runs.
     is_aged: bool,
     segments: Vec<Arc<Segment>>,
 }
 
-/// Puts a run in the place of those that it was merged from.
+/// Replaces the compacted runs by their successor, and removes files that became dead.
 fn install(
     core: &Core,
     Plan { kvs, moved, .. }: &Plan,
@@ -505,7 +507,7 @@ fn install(
     let values = segments.iter().map(|segment| segment::file_name(segment.number()));
     let made: Vec<String> = values.chain([run::file_name(number)]).collect();
     let Some(state) = next.kvs_mut(kvs) else {
-        // It was dropped meanwhile.
+        // The `Kvs` was dropped meanwhile.
         core.read_frequency.removed(segments.iter().map(|segment| segment.number()));
         return core.remove(&made);
     };
@@ -515,7 +517,7 @@ fn install(
     let removed = before - state.runs.len();
     assert_eq!(removed, old.len(), "so many of the runs that were merged are in the manifest");
     state.runs.insert(place, run.state());
-    // Others may have been flushed meanwhile; they are in front of it.
+    // Runs flushed meanwhile lie in front of it.
     if is_aged {
         state.aged_run = number.0;
     }
@@ -536,7 +538,7 @@ fn install(
         of_kvs.insert(place.min(of_kvs.len()), run);
         view.add_segments(segments);
     });
-    // A slow disk holds up nobody who waits for the manifest.
+    // The lock is released first: a slow disk must not hold up other users of the manifest.
     drop(manifest);
     core.remove(&dead_files)?;
     core.drop_dead_segments()

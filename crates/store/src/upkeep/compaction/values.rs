@@ -1,4 +1,4 @@
-//! Values that are moved, into segments of their own.
+//! Writer of values that a flush or a compaction moves into segments of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::wal::record::{Draft, Record};
 use crate::wal::segment;
 use crate::wal::segment::{FIRST_RECORD, Segment};
 
-/// Writes records that stood elsewhere.
+/// Writer of moved records.
 pub(crate) struct ValueWriter<'a> {
     core: &'a Core,
     kvs: KvsId,
-    /// No more bytes of records are going to come.
+    /// Upper bound of the bytes of records still to come.
     left: u64,
     segments: Vec<Arc<Segment>>,
-    /// The segments that are written to, one for each choice of classes; hot values lie apart.
+    /// Segments with room, one for each choice of classes. Hot values have segments of their own.
     open: Vec<Open>,
-    /// The volumes of all segments, by number.
+    /// Volumes of all segments, by number.
     volumes: BTreeMap<u32, Arc<Held>>,
     /// Segments of hot values.
     hot: Vec<SegmentNumber>,
@@ -43,7 +43,7 @@ struct Open {
 }
 
 impl<'a> ValueWriter<'a> {
-    /// Of records that have at most so many bytes.
+    /// Creates a writer for at most so many bytes of records.
     pub(crate) fn new(core: &'a Core, kvs: KvsId, bytes_max: u64) -> ValueWriter<'a> {
         ValueWriter {
             core,
@@ -59,8 +59,7 @@ impl<'a> ValueWriter<'a> {
         }
     }
 
-    /// Writes the record that lies at a place in a view once more, where it is to move; answers
-    /// where.
+    /// Copies a record of a view to the destination of its move. Returns the new position.
     pub(crate) fn copy(
         &mut self,
         view: &View,
@@ -101,7 +100,7 @@ impl<'a> ValueWriter<'a> {
         Ok(to)
     }
 
-    /// Which of the open segments has room for a record.
+    /// Returns the index of an open segment that has room for a record.
     fn with_room(&mut self, to: Classes, is_hot: bool, bytes: u64) -> Result<usize, StoreError> {
         let found = self.open.iter().position(|open| open.to == to && open.is_hot == is_hot);
         if let Some(at) = found
@@ -109,7 +108,7 @@ impl<'a> ValueWriter<'a> {
         {
             return Ok(at);
         }
-        // What stays empty of it would count as dead, and be worth a merge of its own.
+        // Unused room of the segment would count as dead, and cause a compaction of its own.
         let len = (FIRST_RECORD + self.left).min(self.core.options.segment_bytes);
         let len = len.max(FIRST_RECORD + bytes).next_multiple_of(4096);
         let (place, segment) = self.core.make_value_segment(to, len)?;
@@ -132,15 +131,15 @@ impl<'a> ValueWriter<'a> {
         }
     }
 
-    /// What was read and written so far.
+    /// Returns the traffic so far.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// Makes what was written durable, names included.
+    /// Makes the segments durable, names included, and returns them.
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
         self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
-        // Not those of other volumes, which may be slow.
+        // Only these volumes are synced: others may be slow.
         self.volumes.values().try_for_each(|place| place.sync_names())?;
         self.hot.drain(..).for_each(|number| self.core.read_frequency.keep(number));
         Ok(std::mem::take(&mut self.segments))
@@ -150,7 +149,7 @@ impl<'a> ValueWriter<'a> {
 impl Drop for ValueWriter<'_> {
     fn drop(&mut self) {
         for segment in self.segments.drain(..) {
-            // Nobody knows of it; where it cannot be removed, the next opening does it.
+            // No manifest names the segment. If it cannot be removed, the next opening removes it.
             let _ = self.core.volumes.remove(&segment::file_name(segment.number()));
         }
     }

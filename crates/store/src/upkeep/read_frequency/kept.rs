@@ -1,9 +1,8 @@
-//! What is kept of read_frequency while a store is closed: a summary in a file of its own, so that
-//! what is read often does not have to be learned anew.
+//! Summary of the read frequencies, kept in a file of its own while a store is closed: a reopened
+//! store need not learn them anew.
 //!
-//! Nothing depends on it. It is written when the store is closed, and used by an opening that finds
-//! the log end where it ended then; one that is damaged or of another time is not believed, and one
-//! that is lost is no loss but of time.
+//! No data depends on the file. Closing writes it, and an opening uses it if the log still ends at
+//! the same write. A damaged or outdated file is ignored, and a lost one costs only time.
 //!
 //! ```text
 //!   0  8 B  "ENTRHEAT"
@@ -31,57 +30,58 @@ use crate::StoreError;
 use crate::run::format::bytes::{u32_at, u64_at};
 use crate::types::{SegmentNumber, Sequence};
 
-/// The file's name, in the home.
+/// Name of the file, which lies in the home.
 pub(crate) const FILE: &str = "HEAT";
 
 const MAGIC: [u8; 8] = *b"ENTRHEAT";
 const VERSION: u32 = 1;
-/// Where levels begin, and where what is behind them does.
+/// Offset of the levels, and that of the end of the levels.
 const LEVELS: usize = 40;
 const COUNTS: usize = LEVELS + 8 * (COUNT_MAX as usize + 1);
 const HEAD_BYTES: usize = COUNTS + 8;
 const SEGMENT_BYTES: usize = 25;
-/// The most counters that are kept: they take 512 KiB. Of more than that two become one.
+/// Largest number of counters in the file, where they take 512 KiB. Beyond it, counters are merged
+/// in pairs.
 const COUNTERS_MAX: usize = 1 << 20;
-/// The most segments that are kept.
+/// Largest number of segments in the file.
 const SEGMENTS_MAX: usize = 1 << 16;
-/// No store has read or holds so many bytes.
+/// Bound for counts of bytes: no store holds or reads more.
 const BYTES_MAX: u64 = 1 << 56;
 
-/// Whose summary it is, and of which time.
+/// Identity and state of the store that a summary belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// The store's identity.
+    /// Identity of the store.
     pub(crate) store: u64,
-    /// Its last write.
+    /// Last write of the store.
     pub(crate) last: Sequence,
 }
 
-/// What is kept.
+/// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Summary {
     reads: u64,
     levels: [u64; COUNT_MAX as usize + 1],
-    /// With whether hot values were gathered there.
+    /// Hot bytes of each segment, and true if hot values were gathered there.
     segments: BTreeMap<SegmentNumber, (HotBytes, bool)>,
     counters: Vec<u8>,
 }
 
-/// What became of a summary when the store was opened.
+/// Fate of the summary when the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// There was none.
+    /// There was no summary.
     #[default]
     Nothing,
-    /// It is used.
+    /// The summary is used.
     Used,
-    /// It is not used, for this reason.
+    /// The summary is ignored for this reason.
     Ignored(String),
 }
 
 impl ReadFrequency {
-    /// ReadFrequency of a store with so much memory, which goes on with what the last process
-    /// kept, if that is of the store as it is now. Only segments that there are count.
+    /// Creates the counters of a store with so much memory, and restores the last process's summary
+    /// if it matches the stamp. Segments that no longer exist are left out.
     pub(crate) fn restored(
         memory_bytes: u64,
         home: &dyn Directory,
@@ -101,10 +101,10 @@ impl ReadFrequency {
         read_frequency
     }
 
-    /// Keeps a summary for the next process, if there is anything to be kept.
+    /// Writes a summary for the next process, if there is anything to keep.
     ///
     /// # Errors
-    /// If the disk fails: then there is the one before, or none.
+    /// Fails if the disk fails. The previous summary is then left, or none.
     pub(crate) fn keep_for_later(
         &self,
         home: &dyn Directory,
@@ -134,7 +134,7 @@ impl ReadFrequency {
     }
 
     fn take(&self, summary: Summary, is_there: &dyn Fn(SegmentNumber) -> bool) {
-        // A key's counters are those of the lowest bits of its hash, however many there are.
+        // The lowest bits of a key's hash choose its counters, however many there are.
         let counters = folded(summary.counters, self.counters.len());
         for (counter, kept) in self.counters.iter().zip(counters.iter().cycle()) {
             counter.store(*kept, Relaxed);
@@ -157,7 +157,7 @@ impl ReadFrequency {
     }
 }
 
-/// Counters of which there are at most so many: of those that become one the greatest is left.
+/// Reduces counters to at most so many. Of counters that are merged, the greatest value is kept.
 fn folded(mut counters: Vec<u8>, most: usize) -> Vec<u8> {
     while counters.len() > most {
         let behind = counters.split_off(counters.len() / 2);
@@ -196,8 +196,8 @@ fn encode(summary: &Summary, stamp: Stamp) -> Vec<u8> {
     bytes
 }
 
-/// The summary in a directory, if there is one; or why it cannot be used. Without a stamp that of
-/// any store and time will do.
+/// Reads the summary in a directory, if there is one, or returns why it cannot be used. Without a
+/// stamp, a summary of any store and state will do.
 fn read(home: &dyn Directory, stamp: Option<Stamp>) -> Result<Option<Summary>, String> {
     let bytes = match home.read(FILE) {
         Ok(bytes) => bytes,
@@ -215,7 +215,7 @@ fn read(home: &dyn Directory, stamp: Option<Stamp>) -> Result<Option<Summary>, S
     }
 }
 
-/// What is wrong with the summary in a directory, if there is one and anything is.
+/// Returns what is wrong with the summary in a directory, if anything is.
 pub(crate) fn what_is_wrong(home: &dyn Directory) -> Option<String> {
     read(home, None).err()
 }
@@ -299,7 +299,7 @@ mod tests {
             assert!(others < 40, "{others} of {memory_bytes} seem hot by their counters");
             assert_eq!(after.kept(), [SegmentNumber(4)].into(), "another one is gone");
             assert_eq!(*after.hot.lock(), *before.hot.lock());
-            // It goes on counting and forgetting.
+            // The restored counters keep counting and forgetting.
             (0..2).for_each(|_| after.halve());
             assert!((0..100).all(|number| !after.is_hot(hash(number))));
         }

@@ -1,12 +1,12 @@
-//! ReadFrequency: which values that lie in flushed segments are read often.
+//! Read frequency: which values in flushed segments are read often.
 //!
-//! Reads are counted by a sketch of small counters, two for each key, of which the lesser counts
-//! (a count-min sketch that forgets: all counters are halved after as many reads as there are). A
-//! value is **hot** when its key was read at least as often as [`ReadFrequency::reads_least`]
-//! says: so often that all hot values together take no more than the share of the faster class
-//! that is theirs. What has become hot stays so until its count has fallen to half of that, so
-//! that nothing goes to and fro.
-//! What is found in a cache is not counted, and neither is what cursors read.
+//! A sketch of small counters counts reads. Each key has two counters, and the lesser one is its
+//! count: a count-min sketch that forgets, since all counters are halved after as many reads as
+//! there are counters. A value is **hot** if its key was read at least
+//! [`ReadFrequency::reads_least`] times. That threshold keeps all hot values together within their
+//! share of the faster class. A hot value stays where it was promoted to until its count has fallen
+//! to half the threshold, which keeps values from moving to and fro. Reads answered by a cache and
+//! reads by cursors are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -22,62 +22,62 @@ use kept::Kept;
 
 pub(crate) mod kept;
 
-/// The most that a counter counts.
+/// Largest value of a counter.
 const COUNT_MAX: u8 = 15;
-/// No value is hot that was read less often.
+/// Lower bound of the threshold for hot values.
 const READS_MIN: u8 = 3;
-/// The part of a store's memory that counters take.
+/// Part of a store's memory that the counters take.
 const MEMORY_PART: u64 = 256;
-/// After so many bytes of hot values were read it is looked whether any are worth moving.
+/// Bytes of hot values to read between checks for values worth moving.
 const READ_BYTES_BETWEEN_LOOKS: u64 = 4 << 20;
 
-/// What is hot of a segment.
+/// Hot bytes of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HotBytes {
-    /// Values that have become hot.
+    /// Bytes of values that became hot.
     pub(crate) values: u64,
-    /// What was read of hot values.
+    /// Bytes read of hot values.
     pub(crate) read: u64,
 }
 
-/// Which values are read often.
+/// Statistics of the read frequency of values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReadFrequencyStatistics {
-    /// A value is hot whose key was read so often lately.
+    /// Number of recent reads of its key that makes a value hot.
     pub reads_least: u64,
-    /// Bytes of segments on faster classes that hot values were gathered in.
+    /// Bytes of segments on faster classes in which hot values were gathered.
     pub kept_bytes: u64,
-    /// The most that they may take.
+    /// Limit of these bytes.
     pub kept_bytes_max: u64,
-    /// Whether it goes on with what was kept when the store was closed.
+    /// True if the counts continue those saved when the store was closed.
     pub is_restored: bool,
-    /// Why what was kept is not used, if there was something.
+    /// Reason why the saved counts are ignored, if there were any.
     pub ignored: Option<String>,
 }
 
-/// Counts reads.
+/// Counts of reads.
 #[derive(Debug)]
 pub(crate) struct ReadFrequency {
-    /// Whether there is a choice of classes.
+    /// True if there is a choice of classes.
     is_on: AtomicBool,
     counters: Box<[AtomicU8]>,
     reads: AtomicU64,
-    /// Bytes of values by how often their keys were read; about.
+    /// Approximate bytes of values by the number of reads of their keys.
     levels: [AtomicI64; COUNT_MAX as usize + 1],
     reads_least: AtomicU8,
     hot: Mutex<BTreeMap<SegmentNumber, HotBytes>>,
-    /// Bytes of hot values that were read since somebody was told to look.
+    /// Bytes of hot values that were read.
     read_bytes: AtomicU64,
-    /// Segments that hot values were gathered in.
+    /// Segments in which hot values were gathered.
     kept: Mutex<BTreeSet<SegmentNumber>>,
     /// Bytes that may still be gathered on each class.
     budget: [AtomicI64; MediaClass::ALL.len()],
-    /// What became of what the last process kept.
+    /// Fate of the counts that the last process saved.
     from_before: Mutex<Kept>,
 }
 
 impl ReadFrequency {
-    /// Counters for a store with so much memory.
+    /// Creates counters for a store with so much memory.
     pub(crate) fn new(memory_bytes: u64) -> ReadFrequency {
         let counters = (memory_bytes / MEMORY_PART).max(1024).next_power_of_two() / 2;
         ReadFrequency {
@@ -98,13 +98,13 @@ impl ReadFrequency {
         self.is_on.load(Relaxed)
     }
 
-    /// Says whether there is a choice of classes; without, nothing is counted.
+    /// Sets whether there is a choice of classes. Without one, nothing is counted.
     pub(crate) fn turn(&self, is_on: bool) {
         self.is_on.store(is_on, Relaxed);
     }
 
-    /// Counts the read of a value of so many bytes, whose key has a hash, in a segment. Says
-    /// whether it is time to look whether values should move.
+    /// Counts a read of a value by the hash of its key. Returns true if it is time to check whether
+    /// values should move.
     pub(crate) fn read(&self, hash: u64, segment: SegmentNumber, bytes: u64) -> bool {
         let count = self.count_up(hash, bytes);
         let least = self.reads_least.load(Relaxed);
@@ -122,11 +122,12 @@ impl ReadFrequency {
         before / READ_BYTES_BETWEEN_LOOKS != (before + bytes) / READ_BYTES_BETWEEN_LOOKS
     }
 
-    /// Counts; two who read one key at once may count as one.
+    /// Counts a read. Two concurrent reads of one key may count as one.
     fn count_up(&self, hash: u64, bytes: u64) -> u8 {
         let [one, other] = self.counters_of(hash);
         let count = one.load(Relaxed).min(other.load(Relaxed));
-        // As often as there are counters: with more reads, keys that share counters seem hot.
+        // Counters are halved after as many reads as there are counters: with more reads, keys that
+        // share counters would seem hot.
         let reads = self.reads.fetch_add(1, Relaxed) + 1;
         if reads.is_multiple_of(self.counters.len() as u64) {
             self.halve();
@@ -164,24 +165,24 @@ impl ReadFrequency {
         }
     }
 
-    /// How often a key was read lately; about.
+    /// Returns the approximate number of recent reads of a key.
     fn count(&self, hash: u64) -> u8 {
         let [one, other] = self.counters_of(hash);
         one.load(Relaxed).min(other.load(Relaxed))
     }
 
-    /// Whether a value is hot.
+    /// Returns true if a value is hot.
     pub(crate) fn is_hot(&self, hash: u64) -> bool {
         self.count(hash) >= self.reads_least.load(Relaxed)
     }
 
-    /// Whether one that was hot still is.
+    /// Returns true if a value that was hot is still read often enough to stay.
     pub(crate) fn is_warm(&self, hash: u64) -> bool {
         let count = self.count(hash);
         count > 1 && count * 2 >= self.reads_least.load(Relaxed)
     }
 
-    /// Decides what is hot: no more than so many bytes.
+    /// Sets the threshold for hot values, by the bytes that these may take.
     pub(crate) fn allow(&self, bytes_max: u64) {
         let mut sum = 0;
         let mut least = COUNT_MAX;
@@ -195,14 +196,14 @@ impl ReadFrequency {
         self.reads_least.store(least, Relaxed);
     }
 
-    /// What is hot of each segment of a view; others are forgotten.
+    /// Returns the hot bytes of each segment of a view, and forgets other segments.
     pub(crate) fn hot(&self, view: &View) -> BTreeMap<SegmentNumber, HotBytes> {
         let mut hot = self.hot.lock();
         hot.retain(|number, _| view.segments.contains_key(number));
         hot.clone()
     }
 
-    /// Forgets what was hot of some segments: their values move now.
+    /// Forgets the hot bytes of segments whose values have moved.
     pub(crate) fn moved(&self, segments: impl Iterator<Item = SegmentNumber>) {
         let mut hot = self.hot.lock();
         for number in segments {
@@ -210,12 +211,12 @@ impl ReadFrequency {
         }
     }
 
-    /// Notes where hot values were gathered.
+    /// Records a segment in which hot values were gathered.
     pub(crate) fn keep(&self, segment: SegmentNumber) {
         self.kept.lock().insert(segment);
     }
 
-    /// The segments that hot values were gathered in, some of which may not be in a view yet.
+    /// Returns the segments in which hot values were gathered. Some may not be in a view yet.
     pub(crate) fn kept(&self) -> BTreeSet<SegmentNumber> {
         self.kept.lock().clone()
     }
@@ -228,12 +229,12 @@ impl ReadFrequency {
         }
     }
 
-    /// How many bytes may be gathered on a class from now on.
+    /// Sets the bytes that may be gathered on a class from now on.
     pub(crate) fn set_budget(&self, class: MediaClass, bytes: u64) {
         self.budget[class as usize].store(bytes as i64, Relaxed);
     }
 
-    /// Takes from the budget of a class; says whether it had so much.
+    /// Takes bytes from the budget of a class. Returns false if it had too few.
     pub(crate) fn spend(&self, class: MediaClass, bytes: u64) -> bool {
         let (budget, bytes) = (&self.budget[class as usize], bytes as i64);
         let has = budget.fetch_sub(bytes, Relaxed) >= bytes;
@@ -243,19 +244,19 @@ impl ReadFrequency {
         has
     }
 
-    /// What became of what the last process kept.
+    /// Returns the fate of the counts that the last process saved.
     pub(crate) fn kept_before(&self) -> Kept {
         self.from_before.lock().clone()
     }
 
-    /// The least reads of what is hot.
+    /// Returns the threshold for hot values.
     pub(crate) fn reads_least(&self) -> u64 {
         u64::from(self.reads_least.load(Relaxed))
     }
 }
 
 impl Core {
-    /// Counts the read of a value that lies flushed, if it matters.
+    /// Counts a read of a value in a flushed segment, if there is a choice of classes.
     pub(crate) fn count_read(&self, view: &View, kvs: KvsId, key: &[u8], place: RecordPlace) {
         if self.read_frequency.is_on() && view.segments.contains_key(&place.segment) {
             let hash = self.entries.name(kvs, key).hash();

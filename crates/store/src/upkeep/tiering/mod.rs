@@ -1,15 +1,15 @@
-//! Tiering: what moves from one class of media to another, and why.
+//! Tiering: moves between classes of media, and the reasons for them.
 //!
-//! What a merge of all runs of a `Kvs` yields is aged, and lies where the policy of the `Kvs` wants
-//! aged data. Where that leaves a choice, room decides: of a class that is nearly full the values
-//! sink that were written first, then keys; to a class that is half empty values return. Between
-//! the two lie [`RETURN_ABOVE`] and [`SINK_BELOW`], so that nothing goes to and fro. Values that
-//! are read often stay on a faster class, or come back to it, within the share of it that is theirs
+//! The result of a compaction of all runs of a `Kvs` is aged, and lies where the policy of the
+//! `Kvs` wants aged data. Where the policy leaves a choice, room decides. From a nearly full class,
+//! the oldest values are demoted, then keys. To a half empty class, values are promoted. A gap
+//! between [`RETURN_ABOVE`] and [`SINK_BELOW`] keeps data from moving to and fro. Frequently read
+//! values stay on a faster class, or return to it, within their share of it
 //! ([`read_frequency`](crate::upkeep::read_frequency)).
 //!
-//! A file of which nearly all is live moves whole ([`file_move`](crate::upkeep::file_move)): then
-//! nothing that leads to it is written anew. Of other segments the values move one by one, in a
-//! merge of the runs that lead there, which leaves the dead behind.
+//! A file that is nearly all live moves as a whole ([`file_move`](crate::upkeep::file_move)), so
+//! nothing that refers to it must be rewritten. Values of other segments move one by one, in a
+//! compaction of the runs that refer to them, which leaves dead ones behind.
 
 mod promotion;
 
@@ -26,34 +26,34 @@ use crate::volumes::{Cause, Fill, What};
 use crate::wal::segment;
 use crate::wal::segment::{FIRST_RECORD, Segment};
 
-/// With less than this share of a class free, values sink.
+/// Free share of a class below which values are demoted from it.
 pub(crate) const SINK_BELOW: f64 = 0.2;
-/// They sink until so much is free.
+/// Free share of a class at which demotion ends.
 const SINK_UNTIL: f64 = 0.3;
-/// With more than this share of a class free, values return to it.
+/// Free share of a class above which values are promoted to it.
 const RETURN_ABOVE: f64 = 0.5;
-/// They return until so little is free.
+/// Free share of a class at which promotion ends.
 const RETURN_UNTIL: f64 = 0.4;
-/// Bytes in a wrong place that are not worth a merge.
+/// Misplaced bytes that are not worth a compaction.
 const MISPLACED_BYTES_MIN: u64 = 1 << 20;
-/// A segment moves whole if so many of a hundred bytes are live.
+/// Percentage of bytes live at which a segment moves as a whole.
 const WHOLE_PERCENT_MIN: u64 = 90;
-/// If merging has found that so many versions of a hundred were overwritten, runs are merged before
-/// what they lead to sinks.
+/// Percentage of overwritten versions in past compactions at which runs are compacted before their
+/// values are demoted.
 const OVERWRITTEN_PERCENT_MIN: u64 = 10;
 
-/// Which values of a segment move.
+/// Selection of the values of a segment that move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All of them.
+    /// All values.
     All,
-    /// Those that are hot.
+    /// Hot values.
     Hot,
-    /// Those that are not; what is still warm stays on the class that it is on.
+    /// Values that are not hot. Of these, values that are still warm stay on their class.
     Cold,
 }
 
-/// Where values of a segment move, and why.
+/// Destination and reason of a move of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) to: Classes,
@@ -61,19 +61,19 @@ pub(crate) struct Move {
     pub(crate) which: Which,
 }
 
-/// The segments of which the values move.
+/// Moves of values, by segment.
 pub(crate) type Moves = BTreeMap<SegmentNumber, Move>;
 
-/// What tiering asks for.
+/// Work that tiering asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tiering {
-    /// That files move as they are.
+    /// Moves of whole files.
     FileMoves(Vec<FileMove>),
-    /// A merge of runs of a `Kvs`, in which values move.
+    /// Compaction of runs of a `Kvs`, in which values move.
     Compaction { kvs: KvsId, runs: Range<usize>, moves: Moves },
 }
 
-/// A `Kvs` that has values in a segment.
+/// Share of a `Kvs` in a segment.
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     kvs: KvsId,
@@ -82,7 +82,7 @@ struct Owner {
     bytes: u64,
 }
 
-/// Who has values in which segment.
+/// `Kvs` with values in a segment, by segment.
 type Owners = BTreeMap<SegmentNumber, Vec<Owner>>;
 
 impl Move {
@@ -92,25 +92,26 @@ impl Move {
 }
 
 impl Core {
-    /// The policy of a `Kvs`, and its aged run; none if there is no such `Kvs`.
+    /// Returns the policy of a `Kvs` and its aged run; `None` if there is no such `Kvs`.
     pub(crate) fn policy(&self, kvs: KvsId) -> Option<(Policy, RunNumber)> {
         let manifest = self.manifest.lock();
         let state = manifest.kvs.iter().find(|state| state.id == kvs.0)?;
         Some((state.policy, RunNumber(state.aged_run)))
     }
 
-    /// Those of some classes that the store has; if it has none of them, all classes.
+    /// Restricts classes to those that the store has. If it has none of them, returns all classes.
     pub(crate) fn had(&self, classes: Classes) -> Classes {
         let has_any = classes.as_slice().iter().any(|class| self.volumes.has(*class));
         if has_any { classes.filtered(|class| self.volumes.has(class)) } else { Classes::FASTEST }
     }
 
-    /// The class of a segment.
+    /// Returns the class of a segment.
     pub(crate) fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
         self.volumes.class_of(&segment::file_name(segment))
     }
 
-    /// Where values of a segment have to move by a policy alone; none if they may stay.
+    /// Returns the move that a policy alone demands for the values of a segment; `None` if they may
+    /// stay.
     fn move_by_policy(
         &self,
         policy: &Policy,
@@ -119,7 +120,7 @@ impl Core {
     ) -> Option<Move> {
         let place = self.volumes.find(&segment::file_name(number))?;
         let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
-        // What the log has put where it belongs once it is aged stays there.
+        // Young values that the log has put on a class for aged values stay there.
         let may_stay = wanted.has(place.class) || aged.has(place.class) && !is_aged;
         let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
         let (cause, which) = match place.is_retiring() {
@@ -130,7 +131,7 @@ impl Core {
         Some(Move { to: wanted, cause, which })
     }
 
-    /// The segments among some of which values have to move by a policy alone.
+    /// Returns the moves that a policy alone demands for segments.
     pub(crate) fn moves_by_policy<'a>(
         &self,
         policy: &Policy,
@@ -143,8 +144,9 @@ impl Core {
         segments.filter_map(to).collect()
     }
 
-    /// Which values of runs move by a policy alone once all runs are merged into one, and cannot
-    /// move with all of their segment: none if there is no room where they should be.
+    /// Returns the moves that a policy demands once all runs are compacted into one, without
+    /// segments that move as a whole. There are none if the classes that the policy wants have no
+    /// room.
     pub(crate) fn moves_with_room(&self, policy: &Policy, view: &View, runs: &[ViewRun]) -> Moves {
         let live = live_of(runs);
         let mut moves = self.moves_by_policy(policy, true, live.keys());
@@ -163,7 +165,7 @@ impl Core {
         moves
     }
 
-    /// Where the values of a segment go of which most is dead: not to a faster class.
+    /// Returns the move of live values out of a mostly dead segment: never to a faster class.
     pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> Move {
         let classes = self.had(policy.aged_values);
         let to = match self.class_of(number) {
@@ -173,7 +175,7 @@ impl Core {
         Move::all(to, Cause::Garbage)
     }
 
-    /// What is most worth moving, if anything is.
+    /// Returns the most worthwhile work of tiering, if there is any.
     pub(crate) fn tiering(&self, view: &View) -> Option<Tiering> {
         let owners = self.owners(view)?;
         self.misplaced(view, &owners, MISPLACED_BYTES_MIN)
@@ -182,7 +184,7 @@ impl Core {
             .or_else(|| self.returning(view, &owners))
     }
 
-    /// Who has values in which segment; none if there is one place only.
+    /// Returns the `Kvs` with values in each segment; `None` if there is only one volume.
     fn owners(&self, view: &View) -> Option<Owners> {
         if self.volumes.count_volumes() < 2 {
             return None;
@@ -210,13 +212,14 @@ impl Core {
         Some(owners)
     }
 
-    /// What lies where its policy does not want it, or where nothing may stay, if there is room
-    /// where it should be.
+    /// Returns moves of data that lies on a class its policy does not allow, or on a retiring
+    /// volume, if its destination has room.
     pub(crate) fn misplaced_now(&self, view: &View) -> Option<Tiering> {
         self.misplaced(view, &self.owners(view)?, 1)
     }
 
-    /// The same, if of no fewer bytes of a `Kvs` than `least`.
+    /// Returns moves of misplaced data. Compactions count only if they move at least `least` bytes,
+    /// together with the file moves.
     fn misplaced(&self, view: &View, owners: &Owners, least: u64) -> Option<Tiering> {
         let kept = self.read_frequency.kept();
         let hot = self.read_frequency.hot(view);
@@ -258,7 +261,8 @@ impl Core {
                 }
             }
         }
-        // What can only move in a merge comes first, or in the end it were too little for one.
+        // Values that only a compaction can move come first. Otherwise too little of them might be
+        // left for one.
         let least = least.saturating_sub(file_moves.sum());
         let compactions = rewritten.into_iter();
         let mut compactions =
@@ -266,7 +270,7 @@ impl Core {
         compactions.next().or_else(|| file_moves.all())
     }
 
-    /// A merge that moves values, if there are at least so many bytes of them, and room for them.
+    /// Returns a compaction that moves values, if they have at least so many bytes, and room.
     fn rewriting(&self, view: &View, kvs: KvsId, moves: Moves, least: u64) -> Option<Tiering> {
         let live = live_of(view.runs.get(&kvs)?.iter());
         let mut bytes = BTreeMap::<Vec<MediaClass>, (Classes, u64)>::new();
@@ -284,7 +288,7 @@ impl Core {
         compaction_of(view, kvs, moves)
     }
 
-    /// Values, or keys, that sink from a class that is nearly full.
+    /// Returns demotions of values, or of keys, from a nearly full class.
     fn sinking(&self, view: &View, owners: &Owners) -> Option<Tiering> {
         let classes = MediaClass::ALL.into_iter();
         classes.filter_map(|class| self.sinking_from(view, owners, class)).next()
@@ -333,14 +337,14 @@ impl Core {
         file_moves.all().or_else(|| compaction_of(view, kvs, moves))
     }
 
-    /// Where all who have values in a segment let them sink to from a class.
+    /// Returns the classes to demote a segment's values to, if all its `Kvs` agree.
     fn below_for_all(&self, class: MediaClass, owners: &[Owner], bytes: u64) -> Option<Classes> {
         let mut all = owners.iter().map(|owner| self.below(class, owner.policy.aged_values, bytes));
         let first = all.next()??;
         all.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// Those of some classes that are slower than one, if there is room for so many bytes.
+    /// Restricts classes to those slower than `class`, if they have room for so many bytes.
     fn below(&self, class: MediaClass, classes: Classes, bytes: u64) -> Option<Classes> {
         let below = self.had(classes).filtered(|it| it > class);
         let is_below = below.as_slice().iter().all(|it| *it > class);
@@ -348,8 +352,8 @@ impl Core {
         (is_below && has_room()).then_some(below)
     }
 
-    /// A merge of the younger runs of a `Kvs`, if much of what they lead to was overwritten: that
-    /// need not sink.
+    /// Returns a compaction of the younger runs of a `Kvs`, if many of their versions were
+    /// overwritten: overwritten values need not be demoted.
     fn compaction_of_overwritten(&self, view: &View, kvs: KvsId) -> Option<Tiering> {
         let runs = view.runs.get(&kvs)?;
         let (_, aged) = self.policy(kvs)?;
@@ -377,8 +381,8 @@ impl Core {
         file_moves.all()
     }
 
-    /// Keys that return to a class that has room for them, or values to one that has become half
-    /// empty.
+    /// Returns promotions of keys to a class with room for them, or of values to a half empty
+    /// class.
     fn returning(&self, view: &View, owners: &Owners) -> Option<Tiering> {
         MediaClass::ALL.into_iter().find_map(|class| {
             let fill = self.volumes.fill(class)?;
@@ -402,7 +406,7 @@ impl Core {
     ) -> Option<Tiering> {
         let (mut file_moves, mut moves) = (FileMoves::default(), BTreeMap::<KvsId, Moves>::new());
         let mut bytes = 0;
-        // What was written last comes back first.
+        // The newest values are promoted first.
         for (number, of_segment) in owners.iter().rev() {
             let (Some(now), Some(segment)) = (self.class_of(*number), view.segments.get(number))
             else {
@@ -433,7 +437,7 @@ impl Core {
         file_moves.all().or_else(|| compactions.next())
     }
 
-    /// Keys that lie on a slower class, if a class that they may be on has room.
+    /// Returns a promotion of a run to a class that its policy prefers, if that has room.
     fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Tiering> {
         let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
         self.compactable(view).find_map(|(kvs, runs)| {
@@ -455,8 +459,8 @@ impl Core {
         })
     }
 
-    /// The flushed segments: those of the log first, in its order, then what compactions have
-    /// moved, and last what hot values were gathered in.
+    /// Returns the flushed segments: those of the log in its order, those of moved values, and last
+    /// those with gathered hot values.
     fn in_order_of_age<'a>(&self, view: &'a View) -> Vec<(SegmentNumber, &'a Segment)> {
         let kept = self.read_frequency.kept();
         let all = view.segments.iter().map(|(number, segment)| (*number, &**segment));
@@ -467,16 +471,16 @@ impl Core {
     }
 }
 
-/// Files that move, of which there is room for all where they go.
+/// File moves for all of which there is room.
 #[derive(Debug, Default)]
 struct FileMoves {
     all: Vec<FileMove>,
-    /// Bytes that go to each choice of classes.
+    /// Bytes that move to each choice of classes.
     bytes: BTreeMap<Vec<MediaClass>, u64>,
 }
 
 impl FileMoves {
-    /// Adds a file of so many bytes, if there is room where it goes, and that is elsewhere.
+    /// Adds a file, if its destination has room and is elsewhere.
     fn add(&mut self, core: &Core, file_move: FileMove, bytes: u64) {
         let sum = self.bytes.entry(file_move.to.into()).or_default();
         if file_move.target(core, *sum + bytes).is_some() {
@@ -485,7 +489,7 @@ impl FileMoves {
         }
     }
 
-    /// The bytes of all of them.
+    /// Returns the bytes of all files.
     fn sum(&self) -> u64 {
         self.bytes.values().sum()
     }
@@ -495,8 +499,8 @@ impl FileMoves {
     }
 }
 
-/// A merge of the runs of a `Kvs` that lead to segments, of all runs if the oldest is among them;
-/// none if none does.
+/// Returns a compaction of the runs of a `Kvs` that refer to segments, or of all runs if the oldest
+/// is among them; `None` if no run refers to the segments.
 fn compaction_of(view: &View, kvs: KvsId, moves: Moves) -> Option<Tiering> {
     let runs = view.runs.get(&kvs)?;
     let leads = |run: &ViewRun| live_in([run], |number| moves.contains_key(&number)) > 0;
@@ -505,7 +509,7 @@ fn compaction_of(view: &View, kvs: KvsId, moves: Moves) -> Option<Tiering> {
     Some(Tiering::Compaction { kvs, runs: first..last + 1, moves })
 }
 
-/// The `Kvs` that has most of some segments.
+/// Returns the `Kvs` with the most bytes in some segments.
 fn most_of<'a>(segments: impl Iterator<Item = &'a Vec<Owner>>) -> Option<KvsId> {
     let mut bytes = BTreeMap::<KvsId, u64>::new();
     for owner in segments.flatten() {
@@ -514,12 +518,12 @@ fn most_of<'a>(segments: impl Iterator<Item = &'a Vec<Owner>>) -> Option<KvsId> 
     bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(kvs, _)| kvs)
 }
 
-/// Whether nearly all of a segment is live, or it is not worth the trouble of finding out what.
+/// Returns true if nearly all of a segment is live, hence moving single values is not worth it.
 fn is_nearly_all(segment: &Segment, live: u64) -> bool {
     live * 100 >= (segment.len() - FIRST_RECORD) * WHOLE_PERCENT_MIN
 }
 
-/// The bytes that runs lead to in some segments.
+/// Returns the bytes that runs refer to in some segments.
 pub(crate) fn live_in<'a>(
     runs: impl IntoIterator<Item = &'a ViewRun>,
     is_meant: impl Fn(SegmentNumber) -> bool,
@@ -528,7 +532,7 @@ pub(crate) fn live_in<'a>(
     live.filter(|live| is_meant(live.segment)).map(|live| live.bytes).sum()
 }
 
-/// The segments among some that lie on a class.
+/// Returns the segments that lie on a class.
 fn on_class(
     core: &Core,
     class: MediaClass,

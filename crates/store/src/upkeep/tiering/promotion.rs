@@ -1,4 +1,4 @@
-//! Values that are read often: how much of a faster class is theirs, and when they come back to it.
+//! Promotion of frequently read values: their share of a faster class, and when they return to it.
 
 use super::{MISPLACED_BYTES_MIN, Move, Moves, Tiering, Which, compaction_of, on_class};
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
@@ -10,7 +10,7 @@ use crate::volumes::policy::{Classes, MediaClass, Policy};
 use crate::volumes::{Cause, What};
 
 impl Core {
-    /// Decides anew what is hot, and how much more of it may be gathered.
+    /// Updates the threshold for hot values, and the budgets for gathering them.
     pub(crate) fn look_at_read_frequency(&self, view: &View) {
         let slowest = MediaClass::ALL.into_iter().rfind(|class| self.volumes.has(*class));
         let mut most = 0;
@@ -24,7 +24,8 @@ impl Core {
         self.read_frequency.allow(most);
     }
 
-    /// The bytes of segments that hot values were gathered in, and the most that they may take.
+    /// Returns the bytes of segments with gathered hot values on a class, and the limit of these
+    /// bytes.
     fn kept_hot(&self, view: &View, class: MediaClass) -> (u64, u64) {
         let has_slower =
             MediaClass::ALL.into_iter().any(|other| other > class && self.volumes.has(other));
@@ -36,7 +37,7 @@ impl Core {
         (kept, most)
     }
 
-    /// What is hot, for the statistics; none without a choice of classes.
+    /// Returns the statistics of read frequencies; `None` without a choice of classes.
     pub(crate) fn read_frequency_statistics(&self, view: &View) -> Option<ReadFrequencyStatistics> {
         let all = MediaClass::ALL.map(|class| self.kept_hot(view, class)).into_iter();
         let (kept_bytes, kept_bytes_max) =
@@ -57,7 +58,7 @@ impl Core {
         self.read_frequency.is_on().then_some(told)
     }
 
-    /// Where a value goes of which the segment moves; none if it stays.
+    /// Returns the move of a value whose segment moves; `None` if the value stays.
     pub(crate) fn moved_to(
         &self,
         kvs: KvsId,
@@ -84,14 +85,14 @@ impl Core {
         }
     }
 
-    /// The fastest class that values of a `Kvs` may lie on, young or aged.
+    /// Returns the fastest class that values of a `Kvs` may lie on, young or aged.
     fn fastest_for_values(&self, policy: &Policy) -> Option<MediaClass> {
         let all = [policy.young_values, policy.aged_values].map(|classes| self.had(classes));
         all.iter().flat_map(|classes| classes.as_slice()).min().copied()
     }
 
-    /// Hot values that come back from slower classes, if so much was read of them there that it is
-    /// worth the merge.
+    /// Promotes hot values from slower classes, if enough was read of them to be worth a
+    /// compaction.
     pub(super) fn warming(&self, view: &View) -> Option<Tiering> {
         if !self.read_frequency.is_on() {
             return None;
@@ -124,8 +125,8 @@ impl Core {
         })
     }
 
-    /// Lets sink what has cooled down where hot values were gathered, the oldest first, until there
-    /// may be room for so many bytes.
+    /// Adds moves that demote values which are no longer hot from segments with gathered hot
+    /// values, oldest first, until there may be room for so many bytes.
     fn make_way(
         &self,
         view: &View,

@@ -1,5 +1,5 @@
-//! Against limits: bursts, small requests, requests astride two units, and what has to be cleaned
-//! up later.
+//! Attacks on limits: bursts, small requests, requests across two units, and garbage that is
+//! cleaned up later.
 
 use entresol_media::Access;
 use entresol_sharing::scene::{Phase, Scene, Story, TenantMoment, Trick};
@@ -11,17 +11,18 @@ use super::{H, MORE_MAX, SECONDS, X, seconds};
 use crate::report::svg::Bar;
 use crate::reproduce::{Check, Side};
 
-/// What is tried against a limit.
+/// Attack on a limit.
 struct Attack {
     name: &'static str,
     limit: f64,
     phases: Vec<Phase>,
-    /// The device time that a request really takes, if that is more than its size says.
+    /// Device time that a request really takes, if it is more than its size implies.
     real_ns: Option<f64>,
 }
 
-/// Nothing but bursts around the borders of the paper's epochs of a second: what an epoch allows at
-/// its very end, and again as the next one begins, and a little more until the next tick.
+/// Returns bursts around the boundaries of the paper's epochs of a second. A burst uses the
+/// allowance at the very end of an epoch and again at the beginning of the next, and lasts a little
+/// longer, until the next tick.
 fn bursts(busy: Phase, limit: f64) -> Vec<Phase> {
     let idle = Phase { threads: 0, ..busy };
     let mut phases = vec![idle];
@@ -55,7 +56,8 @@ fn attacks(device: &Device) -> Vec<Attack> {
     ]
 }
 
-/// Ours charges whole units; the paper charges by size, and nobody for what the background does.
+/// Plays an attack. Our limit charges whole units; the paper charges by size, and it charges no
+/// tenant for background work.
 fn under(device: &Device, attack: &Attack, enforcement: Enforcement) -> Story {
     let is_ours = enforcement == Enforcement::Bucket;
     let policy = PolicySettings::Limit(LimitSettings { enforcement });
@@ -67,8 +69,8 @@ fn under(device: &Device, attack: &Attack, enforcement: Enforcement) -> Story {
     play(&Scene { units_are_charged: is_ours, background_is_charged: is_ours, ..scene })
 }
 
-/// Long-run use over the limit, and the largest share in any tenth of a second. Requests that take
-/// more than their size says count as what they take, whatever they were charged.
+/// Returns the long-run use divided by the limit, and the largest share in any tenth of a second.
+/// Requests that take more than their size implies count with their real time.
 fn used(story: &Story, attack: &Attack) -> (f64, f64) {
     let of = |moment: &TenantMoment| match attack.real_ns {
         Some(ns) => moment.operations_s * ns / 1e9,

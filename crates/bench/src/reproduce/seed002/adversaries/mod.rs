@@ -1,5 +1,5 @@
-//! Tenants that try to get more than they should, which the paper leaves for later (section 5): its
-//! own algorithms beside ours. No figure shows this.
+//! Tenants that try to get more than their due, which the paper leaves for later (section 5). Its
+//! own algorithms run beside ours. No figure of the paper shows this.
 
 mod limits;
 mod shares;
@@ -14,27 +14,27 @@ use super::tenants::Device;
 use crate::report::svg::bars;
 use crate::reproduce::{Check, Outcome, Settings, Side};
 
-/// Who tries, and who is honest.
+/// Attacking tenant and honest tenant.
 const X: TenantId = TenantId(1);
 const H: TenantId = TenantId(2);
 const SLOWER: u32 = 50;
 const SECONDS: f64 = 6.0;
-/// What nobody may get more of than its limit, in the long run, beside the bucket of 10 ms.
+/// Largest long-run use relative to the limit, apart from the bucket of 10 ms.
 const MORE_MAX: f64 = 1.02;
-/// What no honest tenant may lose of its guarantee: in any second under limits and shares, in any
-/// half minute under the policies that learn.
+/// Largest loss of an honest tenant's guarantee: in any second under limits and shares, in any half
+/// minute under the policies that learn.
 const LESS_MAX: f64 = 0.05;
-/// The policies that learn are watched for so long, on a device that is slower by as much.
+/// Seconds of a run of the policies that learn, on a device that is slowed correspondingly.
 const LONG: f64 = 30.0;
 const LONG_SLOWER: u32 = 300;
-/// Why the paper's own algorithms are no checks.
+/// Reason why the results of the paper's own algorithms are only reported.
 const LEFT: &str = "the paper leaves attacks for later";
 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// What an honest tenant keeps, over what it is to have.
+/// Checks the rate of an honest tenant relative to its guarantee.
 fn kept(what: String, ours: f64) -> Check {
     Check::limit(what, "", Side::AtLeast, 1.0 - LESS_MAX, ours)
 }

@@ -1,5 +1,5 @@
-//! Against shares by weight: an owner that comes back must find its own, and one that is idle by
-//! turns must not be lent more than it left.
+//! Attacks on shares by weight. An owner that returns must get its share back, and a tenant that is
+//! idle by turns must not borrow more than it left.
 
 use entresol_sharing::scene::{Phase, Story};
 use entresol_sharing::settings::ProportionalSettings;
@@ -9,13 +9,13 @@ use super::super::tenants::{Cast, Device, mean, operations_s, play, share, tenan
 use super::{H, LEFT, MORE_MAX, SECONDS, X, kept, seconds};
 use crate::reproduce::{Check, Side};
 
-/// When the owner comes back.
+/// Second at which the owner returns.
 const BACK: f64 = 3.0;
-/// What is the honest one's.
+/// Share of the honest tenant.
 const OWNER: f64 = 2.0 / 3.0;
-/// How long it is idle, and how long busy, that is so by turns.
+/// Seconds for which the attacker is idle and then busy, by turns.
 const TURN: f64 = 0.15;
-/// Both begin with their shares by weight; what is lent is judged once it can be.
+/// Seconds before lending is judged; both tenants begin with their shares by weight.
 const WARM: f64 = 1.0;
 
 fn both(device: &Device, policy: ProportionalSettings, x: Vec<Phase>, h: Vec<Phase>) -> Story {
@@ -30,7 +30,7 @@ fn alone(device: &Device, phase: Phase) -> f64 {
     mean(&play(&device.scene(PolicySettings::None, alone, 1.0)), H, 0.2..1.0, operations_s)
 }
 
-/// H's worst second over its guarantee.
+/// Returns H's rate in its worst second, divided by its guarantee.
 fn least(story: &Story, from: f64, alone: f64) -> f64 {
     let windows = (from as u32..SECONDS as u32).map(f64::from);
     let rate = |from: f64| mean(story, H, from..from + 1.0, operations_s) / alone / OWNER;
@@ -41,7 +41,7 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
     let busy = device.gets(16, 4096);
     let alone = alone(device, busy);
     let mut checks = Vec::new();
-    // An owner that was idle has its guarantee from the second on in which it comes back.
+    // An owner that was idle has its guarantee from the second in which it returns.
     let back = |policy| {
         let owner = vec![busy.since(seconds(BACK))];
         least(&both(device, policy, vec![device.sets(16, 4096)], owner), BACK, alone)
@@ -50,7 +50,7 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
     checks.push(kept(format!("{what}, ours"), back(ProportionalSettings::default())));
     let paper = back(ProportionalSettings::published());
     checks.push(Check::report(format!("{what}, the paper's"), "", None, paper, LEFT));
-    // Idle and busy by turns, as if to be lent later what it left.
+    // The attacker is idle and busy by turns, as if it could borrow later what it left.
     let sets = device.sets(16, 4096);
     let turns = |turn: u32| {
         let phase = if turn.is_multiple_of(2) { sets } else { Phase { threads: 0, ..sets } };

@@ -1,5 +1,5 @@
-//! Against equal slow-downs: who sees that the others are paused, by its response times, races then
-//! to look slowed ever after.
+//! Attack on equal slow-downs. A tenant recognises the pauses of the others by its response times
+//! and sends more requests during them; later it appears slowed down.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::super::tenants::{Cast, Device, mean, operations_s, play, tenant};
 use super::{H, LEFT, LONG, X};
 use crate::reproduce::Check;
 
-/// Somebody whose pauses are felt.
+/// Third tenant, whose pauses are noticeable.
 const W: TenantId = TenantId(3);
 const BYTES: u64 = 4096;
 const LOOPS: u32 = 2;
 const RACERS: u32 = 8;
-/// What X takes for the sign of a pause.
+/// Response time below which X assumes a pause.
 const BELOW: Duration = Duration::from_nanos(1_300);
-/// The policy has so long to settle.
+/// Seconds that the policy has to settle.
 const SETTLED: f64 = 5.0;
 
 fn story(device: &Device, is_checked: bool, loops: u32, trick: Trick) -> Story {
@@ -47,8 +47,8 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
         Check::report(format!("{less} {who}, {how}"), "", None, ratio, why)
     };
     let believed = "pauses believed as in the paper";
-    // The loops that race whenever the device is quiet do ask for something, in pauses or not. What
-    // the others are guaranteed is what they have beside a tenant that owns up to all its loops.
+    // The loops that race while the device is quiet are real demand, in pauses or not. The
+    // guarantee of the others is therefore their rate beside a tenant that declares all its loops.
     let kept = |who: &str, ratio| {
         let over = "racing in pauses: requests in 30 s over the guarantee, of";
         super::kept(format!("{over} {who}, ours"), ratio)

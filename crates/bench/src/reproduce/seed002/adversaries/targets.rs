@@ -1,5 +1,5 @@
-//! Against targets: a tenant that misses its own by itself, so that others are slowed for it; and
-//! one that disturbs in bursts, to be over before it is found.
+//! Attacks on targets. One tenant misses its target by its own load, and others are slowed for it.
+//! One tenant disturbs in bursts that end before it is found.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::super::tenants::{Cast, Device, mean, operations_s, play, tenant, valu
 use super::{H, LEFT, LONG, X, seconds};
 use crate::reproduce::Check;
 
-/// An honest tenant with a target.
+/// Honest tenant with a target.
 const L: TenantId = TenantId(3);
 const TARGET: Duration = Duration::from_nanos(2_000);
 const EXPENSE_BYTES_S: f64 = 500e6;
-/// The policy has so long to settle.
+/// Seconds that the policy has to settle.
 const SETTLED: f64 = 5.0;
-/// A burst, and how often one comes.
+/// Length of a burst and interval between two bursts, in seconds.
 const BURST: f64 = 0.05;
 const EVERY: f64 = 0.5;
-/// Windows of half a second, in moments.
+/// Moments in a window of half a second.
 const WINDOW: usize = 5;
 
 fn critical(device: &Device, id: TenantId, name: &str) -> TenantSettings {
@@ -33,7 +33,7 @@ fn policy(device: &Device, qos: QosSettings) -> PolicySettings {
     PolicySettings::Qos(QosSettings { expense, ..qos })
 }
 
-/// The part of all half seconds in which L keeps its target.
+/// Returns the share of all half seconds in which L meets its target.
 fn kept(device: &Device, story: &Story) -> f64 {
     let target_ns = device.time(TARGET).as_nanos() as f64;
     let p99 = values(story, L, SETTLED..SETTLED + LONG, |m| m.latency_ns_p99.unwrap_or(f64::MAX));
@@ -47,8 +47,8 @@ fn kept(device: &Device, story: &Story) -> f64 {
     kept as f64 / p99.chunks(WINDOW).count() as f64
 }
 
-/// X asks for so much at once that its answers take longer than its target by themselves; H, best
-/// effort, has done nothing.
+/// Plays a tenant X that requests so much at once that its replies exceed its target on their own.
+/// The best-effort tenant H is not to blame.
 fn by_itself(device: &Device, qos: Option<QosSettings>) -> Story {
     let settings = [critical(device, X, "X"), tenant(H, "H"), critical(device, L, "L")];
     let phases = [device.gets(1, 65536), device.gets(2, 1024), device.gets(1, 256)];
@@ -62,7 +62,8 @@ fn by_itself(device: &Device, qos: Option<QosSettings>) -> Story {
     play(&device.scene(policy, cast, SETTLED + LONG))
 }
 
-/// X sets at full speed for a moment, twice a second; H reads all the time.
+/// Plays a tenant X that sets at full speed for a moment twice a second, while H reads
+/// continuously.
 fn in_bursts(device: &Device, qos: QosSettings) -> Story {
     let busy = device.sets(16, 2048);
     let idle = Phase { threads: 0, ..busy };
