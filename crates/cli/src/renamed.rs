@@ -1,14 +1,14 @@
-//! Flags that have other names now: refused, with the name that they have.
+//! Renamed flags: they are refused with their present name.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// A flag that was renamed.
+/// Flag that was renamed.
 struct Renamed {
-    /// The command, without the program's name.
+    /// Name of the command, without the program's.
     command: &'static str,
     from: &'static str,
     to: &'static str,
-    /// What is written otherwise as well.
+    /// Present flag with an example of its value.
     example: &'static str,
 }
 
@@ -31,7 +31,7 @@ const fn renamed(
     Renamed { command, from, to, example }
 }
 
-/// What to say of arguments that clap refuses, if it is for a flag that was renamed.
+/// Explains an error of clap if its cause is a renamed flag.
 pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<String> {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
