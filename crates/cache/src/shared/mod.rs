@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::hash::KeyHasher;
+use entresol_base::sync::Mutex;
 use entresol_base::{Clock, Seconds};
 use entresol_media::{Account, Direct};
-use parking_lot::Mutex;
 
 use crate::config::plan::Plan;
 use crate::config::{Config, Eviction};
@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) medium: Quota,
     pub(crate) medium_capacity: u64,
     pub(crate) hasher: KeyHasher,
+    /// Seed of the random choices: evictions, and the reads that heat counts.
+    pub(crate) seed: u64,
     pub(crate) next_sequence: AtomicU64,
     /// Sequence number below which all segments are flushed; 0 when none of them is left.
     flushed_below: AtomicU64,
@@ -99,6 +101,7 @@ impl Shared {
             medium: Quota::new(plan.medium_bytes),
             medium_capacity: plan.medium_capacity,
             hasher,
+            seed,
             next_sequence: AtomicU64::new(1),
             flushed_below: AtomicU64::new(0),
             flush_at: AtomicU32::new(0),
