@@ -12,6 +12,7 @@ use entresol_media::{Account, BlockFile, MediumKind};
 use crate::config::Config;
 use crate::config::plan::Plan;
 use crate::error::{CloseError, OpenError, ResizeError};
+use crate::media::{RestartFiles, Share};
 use crate::segment::State;
 use crate::shared::Shared;
 use crate::statistics::{Counters, Events, Statistics};
@@ -58,7 +59,31 @@ impl Cache {
     /// When the configuration cannot be met: the medium is missing or too small, a quota too small
     /// for its segments, a value larger than a segment. A failed call leaves nothing half made.
     pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Arc<Cache>, OpenError> {
-        let shared = Shared::open(&config, clock)?;
+        Cache::restored(Shared::open(&config, clock)?)
+    }
+
+    /// Opens a cache like [`Cache::open`], on media and restart files that the caller has opened:
+    /// those of a simulated world, for example. `config.medium` names the medium in reports; the
+    /// share's quota and segments count instead of the configuration's, and `restart` instead of
+    /// its restart directory.
+    ///
+    /// # Errors
+    /// As [`Cache::open`]. There must be one share, of the kind that the configuration names.
+    pub fn open_on(
+        config: Config,
+        shares: Vec<Share>,
+        restart: Option<Arc<dyn RestartFiles>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Cache>, OpenError> {
+        let Ok([share]) = <[Share; 1]>::try_from(shares) else {
+            return Err(OpenError::Shares { tenant: config.name });
+        };
+        let Share { medium, bytes, segment_bytes } = share;
+        let config = Config { medium_bytes: bytes, segment_bytes, restart_dir: None, ..config };
+        Cache::restored(Shared::open_on(&config, medium, restart, clock)?)
+    }
+
+    fn restored(shared: Arc<Shared>) -> Result<Arc<Cache>, OpenError> {
         let cache = Arc::new(Cache { shared });
         cache.restore()?;
         Ok(cache)

@@ -6,6 +6,7 @@ mod evict;
 mod item;
 mod seal;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -18,12 +19,24 @@ use crate::config::plan::Plan;
 use crate::config::{Config, Eviction};
 use crate::error::OpenError;
 use crate::index::{BUCKET_BYTES, Index};
+use crate::media::{LocalFiles, Medium, RestartFiles};
 use crate::record::{Head, UNIT};
 use crate::restart::Restart;
 use crate::segment::{Queues, Quota, SharedQueues, State, Table, Writing};
 use crate::shared::append::{PAGE, Shard};
 use crate::statistics::Counters;
 use crate::values::Values;
+
+/// Names the files of a tenant in its restart directory.
+fn local_files(dir: &Path, config: &Config) -> Result<Arc<dyn RestartFiles>, OpenError> {
+    let files = LocalFiles::in_directory(dir, &config.name);
+    let files = files.map_err(|cause| OpenError::RestartDir {
+        tenant: config.name.clone(),
+        path: dir.to_owned(),
+        cause,
+    })?;
+    Ok(Arc::new(files))
+}
 
 /// State shared by all threads of a cache.
 pub(crate) struct Shared {
@@ -74,8 +87,35 @@ impl Shared {
     pub(crate) fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Arc<Self>, OpenError> {
         let plan = Plan::make(config)?;
         let (values, account) = Values::open(config, &plan)?;
-        let restart = match &config.restart_dir {
-            Some(dir) => Some(Restart::open(dir, config, &plan, &values, clock.seconds())?),
+        let files = match &config.restart_dir {
+            Some(dir) => Some(local_files(dir, config)?),
+            None => None,
+        };
+        Shared::with(config, &plan, values, account, files, clock)
+    }
+
+    /// Makes the state of an empty cache on a medium that the caller has opened.
+    pub(crate) fn open_on(
+        config: &Config,
+        medium: Medium,
+        files: Option<Arc<dyn RestartFiles>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let plan = Plan::make(config)?;
+        let (values, account) = Values::over(medium, config, &plan)?;
+        Shared::with(config, &plan, values, account, files, clock)
+    }
+
+    fn with(
+        config: &Config,
+        plan: &Plan,
+        values: Values,
+        account: Arc<Account>,
+        files: Option<Arc<dyn RestartFiles>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let restart = match files {
+            Some(files) => Some(Restart::open(files, config, plan, &values, clock.seconds())?),
             None => None,
         };
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));

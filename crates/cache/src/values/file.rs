@@ -52,8 +52,17 @@ impl FileValues {
         buffers: u32,
         segment_bytes: u64,
     ) -> Result<Self, OpenError> {
+        FileValues::over(block::open_block_file(path, options)?, buffers, segment_bytes)
+    }
+
+    /// Takes a file that the caller has opened.
+    pub(crate) fn over(
+        file: Arc<dyn BlockFile>,
+        buffers: u32,
+        segment_bytes: u64,
+    ) -> Result<Self, OpenError> {
         Ok(FileValues {
-            file: block::open_block_file(path, options)?,
+            file,
             segment_bytes,
             buffers: Direct::anonymous(u64::from(buffers) * segment_bytes, false)?,
             free: Mutex::new((0..buffers).collect()),
