@@ -34,6 +34,7 @@ mod restart;
 mod segment;
 mod shared;
 mod statistics;
+#[cfg(any(test, feature = "trial"))]
 pub mod trial;
 mod values;
 mod worker;

@@ -6,7 +6,7 @@ mod restore;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use entresol_base::{ByteSize, Clock, Seconds};
+use entresol_base::{ByteSize, Clock, Seconds, mutation_site};
 use entresol_media::{Account, BlockFile, MediumKind};
 
 use crate::config::Config;
@@ -141,11 +141,15 @@ impl Cache {
 
     /// Drops every item stored until now, or until `delay_s` seconds from now, in constant time.
     pub fn flush_all(&self, now: Seconds, delay_s: u32) {
+        // An earlier order whose time has come must not be replaced before it was carried out.
+        self.shared.check_flush(now);
         if delay_s == 0 {
             self.shared.flush_now();
         } else {
             let at_s = now.0.saturating_add(delay_s).max(1);
-            if let Some(restart) = &self.shared.restart {
+            if let Some(restart) = &self.shared.restart
+                && !mutation_site!("an ordered flush is in the map")
+            {
                 restart.record_flush_at(at_s);
             }
             self.shared.resume_flush(at_s);

@@ -7,8 +7,8 @@
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 
-use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
+use entresol_base::{Seconds, mutation_site};
 
 use crate::cache::Cache;
 use crate::error::{CloseError, OpenError};
@@ -66,7 +66,8 @@ impl Saved {
         }
         let mut records = vec![0; word(16) as usize];
         input.read_exact(&mut records)?;
-        let intact = crc32c(&records) == word(20);
+        let intact =
+            crc32c(&records) == word(20) || mutation_site!("the records of a snapshot are checked");
         let saved = Saved {
             id: word(8),
             class: head[24],
@@ -241,6 +242,7 @@ impl Shared {
     fn forget_what_stayed_away(&self, restart: &Restart) {
         for id in 0..restart.segments() {
             if restart.saved_sequence(id).is_some()
+                && !mutation_site!("segments that were not restored are void")
                 && self.segments.get(id).state() != State::Sealed
             {
                 restart.forget_segment(id);
@@ -352,7 +354,8 @@ impl Shared {
             if let Some(found) = other {
                 let other = found.location();
                 let segment = self.segments.get(self.segment_of(other));
-                if segment.sequence.load(Ordering::SeqCst) >= sequence {
+                let older = segment.sequence.load(Ordering::SeqCst) >= sequence;
+                if older && !mutation_site!("of two items with one key the younger is restored") {
                     return false;
                 }
                 self.retire(other, &self.head(other), || pair.remove(&found));

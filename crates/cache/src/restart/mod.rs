@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol_base::checksum::crc32c;
-use entresol_base::{Seconds, thread};
+use entresol_base::{Seconds, mutation_site, thread};
 use entresol_media::Direct;
 
 use crate::config::Config;
@@ -124,7 +124,8 @@ impl Restart {
         if restart.left == Left::Snapshot && !restart.keeps_saved {
             restart.map.zero(HEADER_BYTES, restart.map.len() - HEADER_BYTES);
         }
-        restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0;
+        restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0
+            && !mutation_site!("a clock that ran back is noticed");
         if restart.left == Left::Nothing {
             restart.start_anew(medium, values).map_err(|cause| OpenError::RestartDir {
                 tenant: config.name.clone(),
@@ -160,7 +161,8 @@ impl Restart {
                 if ours
                     && values.is_elsewhere()
                     && self.load(at::SEGMENTS) == self.segments
-                    && self.load(at::BOOT) == self.files.boot() =>
+                    && (self.load(at::BOOT) == self.files.boot()
+                        || mutation_site!("segments of another boot are not restored")) =>
             {
                 Left::Sealed
             }
@@ -235,6 +237,7 @@ impl Restart {
             .map(|at| u64::from(self.map.load_u64(at, Ordering::SeqCst).count_ones()))
             .sum();
         set == self.map.load_u64(self.count_at(id), Ordering::SeqCst)
+            || mutation_site!("void records are counted")
     }
 
     /// Returns the number of segments in the map.

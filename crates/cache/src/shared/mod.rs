@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use entresol_base::hash::KeyHasher;
 use entresol_base::sync::Mutex;
-use entresol_base::{Clock, Seconds};
+use entresol_base::{Clock, Seconds, mutation_site};
 use entresol_media::{Account, Direct};
 
 use crate::config::plan::Plan;
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     flushed_below: AtomicU64,
     /// Second at which an ordered flush takes effect, or 0.
     flush_at: AtomicU32,
+    /// Held while an ordered flush is carried out.
+    flushing: Mutex<()>,
     pub(crate) restart: Option<Restart>,
     pub(crate) account: Arc<Account>,
     /// Counters of work on the shared state: evictions, expiry, merging.
@@ -145,6 +147,7 @@ impl Shared {
             next_sequence: AtomicU64::new(1),
             flushed_below: AtomicU64::new(0),
             flush_at: AtomicU32::new(0),
+            flushing: Mutex::new(()),
             restart,
             account,
             counters: Counters::default(),
@@ -225,7 +228,7 @@ impl Shared {
     #[inline]
     pub(crate) fn is_flushed(&self, location: u64) -> bool {
         let below = self.flushed_below();
-        below != 0 && {
+        below != 0 && !mutation_site!("a flushed item is found by its segment's number") && {
             let segment = self.segments.get(self.segment_of(location));
             segment.sequence.load(Ordering::SeqCst) < below
         }
@@ -309,7 +312,9 @@ impl Shared {
 
     pub(crate) fn flush_now(&self) {
         let below = self.next_sequence.fetch_add(1, Ordering::SeqCst);
-        if let Some(restart) = &self.restart {
+        if let Some(restart) = &self.restart
+            && !mutation_site!("a flush is in the map")
+        {
             restart.record_flush(below);
         }
         self.flushed_below.store(below, Ordering::SeqCst);
@@ -326,8 +331,12 @@ impl Shared {
 
     #[cold]
     fn flush_due(&self, at: u32) {
-        if self.flush_at.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        // The order is struck out once it was carried out: until then every thread that sees it
+        // waits here, so that none serves an item meanwhile.
+        let _flushing = self.flushing.lock();
+        if self.flush_at.load(Ordering::SeqCst) == at {
             self.flush_now();
+            let _ = self.flush_at.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 

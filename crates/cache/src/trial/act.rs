@@ -16,6 +16,8 @@ use crate::{
 
 /// Attempts at an operation that a busy medium, or a value to be read first, puts off.
 const ATTEMPTS_MAX: u32 = 6;
+/// Digits of the largest number.
+const DIGITS_MAX: usize = 20;
 
 /// One thread of a life.
 pub(super) struct Hand {
@@ -251,22 +253,24 @@ impl Hand {
         *self.changes.entry(key).or_default() += 1;
     }
 
-    /// Notes a token; a later item's is greater.
+    /// Notes a token; no later item has it.
     fn tell(&mut self, key: u8, token: u64) -> Result<(), String> {
         let changes = self.changes.get(&key).copied().unwrap_or_default();
         if let Some((before, then)) = self.tokens.insert(key, (token, changes)) {
             if then == changes && before != token {
                 return Err(format!("token {before} of an unchanged item became {token}"));
             }
-            if then < changes && before >= token {
-                return Err(format!("token {token} follows {before}"));
+            if then < changes && before == token {
+                return Err(format!("token {token} was given twice"));
             }
         }
         Ok(())
     }
 
     fn compare(&mut self, key: u8, now: Seconds, len: u32) -> Result<(), String> {
-        let Some((token, then)) = self.tokens.get(&key).copied() else { return Ok(()) };
+        let Some((token, then)) = self.tokens.get(&key).copied() else {
+            return self.read(key, now, &GetOptions::default()).map(drop);
+        };
         let is_current = self.changes.get(&key).copied().unwrap_or_default() == then;
         let value = self.value(len);
         let compare = Some(token);
@@ -353,19 +357,15 @@ impl Hand {
         let Some((value, meta)) = self.read(key, now, &GetOptions::default())? else {
             return Ok(());
         };
-        let text = String::from_utf8_lossy(&value);
-        let number = text.trim_end().parse::<u64>().ok().filter(|_| value.len() < 20);
-        let expected = number.map(|number| {
+        let expected = number_of(&value).map(|number| {
             if down { number.saturating_sub(delta) } else { number.wrapping_add(delta) }
         });
-        let digits = expected.map(|number| {
-            let mut digits = number.to_string().into_bytes();
-            digits.resize(digits.len().max(value.len()), b' ');
+        let digits = expected.map(|number| number.to_string().into_bytes());
+        let grows = digits.as_ref().is_some_and(|digits| digits.len() > value.len());
+        let digits = digits.map(|mut digits| {
+            digits.resize(digits.len().max(value.len().min(DIGITS_MAX)), b' ');
             digits
         });
-        let grows = digits
-            .as_ref()
-            .is_some_and(|digits| String::from_utf8_lossy(digits).trim_end().len() > value.len());
         let item = digits.map(|digits| Item {
             value: digits.into(),
             flags: meta.flags,
@@ -486,6 +486,15 @@ impl Hand {
     pub(super) fn read_all(&mut self, now: Seconds) -> Result<(), String> {
         (0..KEYS as u8).try_for_each(|key| self.read(key, now, &GetOptions::default()).map(drop))
     }
+}
+
+/// Parses a decimal number after any spaces, up to the value's end or another space.
+fn number_of(value: &[u8]) -> Option<u64> {
+    let text: Vec<u8> = value.trim_ascii_start().to_vec();
+    let digits: Vec<u8> = text.iter().copied().take_while(u8::is_ascii_digit).collect();
+    let ends = text.get(digits.len()).is_none_or(u8::is_ascii_whitespace);
+    let short = value.len() <= 1024 && digits.len() <= DIGITS_MAX && ends;
+    short.then(|| String::from_utf8(digits).ok()?.parse().ok()).flatten()
 }
 
 /// Answer of the cache to an attempt.

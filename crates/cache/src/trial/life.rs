@@ -161,6 +161,7 @@ impl Scene {
         how: End,
     ) -> Result<Arc<Cache>, String> {
         let cache = self.open(machine)?;
+        forget_order(&cache, &self.model);
         let hands = (0..self.trial.threads).map(|number| {
             let (scene, cache, machine) = (Arc::clone(self), Arc::clone(&cache), machine.clone());
             let mine: Vec<Op> = ops.iter().copied().filter(|op| runs_on(op, number)).collect();
@@ -313,6 +314,13 @@ impl Scene {
     }
 }
 
+/// Forgets an ordered flush if the cache starts empty: there is nothing left for it.
+fn forget_order(cache: &Cache, model: &Mutex<Model>) {
+    if cache.statistics().restored_items == 0 {
+        lock(model).order_flush(None);
+    }
+}
+
 /// Opens an image and reads all keys.
 fn check_image(
     image: &Machine,
@@ -322,6 +330,7 @@ fn check_image(
 ) -> Result<(), String> {
     let cache = image.open(clock).map_err(|error| error.to_string())?;
     let model = Arc::new(Mutex::new(model));
+    forget_order(&cache, &model);
     let mut hand = Hand::new(&cache, &model, clock, rng);
     let now = clock.seconds();
     let flush = lock(&model).flush_if_due(now);

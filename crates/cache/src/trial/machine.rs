@@ -142,6 +142,7 @@ impl Machine {
 
     /// Damages the files of a process that has ended: one place of the map, or any of the others.
     pub(super) fn damage(&self, rng: &mut Rng) -> Result<String, String> {
+        self.inject(FaultPlan::default());
         let map = lock(&self.map).bytes.clone();
         let text = |error: entresol_media::FileError| error.to_string();
         let root = self.disk.root();
