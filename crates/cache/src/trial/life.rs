@@ -22,7 +22,7 @@ const BEGIN: Seconds = Seconds(1_000_000);
 /// Steps after which a life is taken for a livelock.
 const STEPS_MAX: u64 = 20_000_000;
 /// Largest number of steps between two images.
-const STEPS_BETWEEN: u64 = 400;
+const STEPS_BETWEEN: u64 = 100;
 
 /// State of a history between and during its lives.
 struct Scene {
@@ -75,9 +75,12 @@ pub(super) fn run(trial: &Trial, ops: &[Op], stop: &Stop) -> Result<Report, Stri
 impl Scene {
     /// Runs one life in a world of its own.
     fn live(self: &Arc<Self>, number: u64, ops: &[Op], end: Op) -> Result<(), String> {
-        let seed = Rng::named(self.trial.seed, &format!("life {number}")).next_u64();
+        let mut rng = Rng::named(self.trial.seed, &format!("life {number}"));
+        // Turns of a few steps, and turns in which a thread completes some commands.
+        let turn = [2, 8, 60][rng.index(3)];
+        let seed = rng.next_u64();
         let options = WorldOptions {
-            preemption: Preemption::OneIn(4),
+            preemption: Preemption::OneIn(turn),
             steps_max: Some(STEPS_MAX),
             ..WorldOptions::seeded(seed)
         };

@@ -146,17 +146,25 @@ impl Machine {
         let map = lock(&self.map).bytes.clone();
         let text = |error: entresol_media::FileError| error.to_string();
         let root = self.disk.root();
-        match rng.below(5) {
-            0 | 1 => {
+        match rng.below(6) {
+            0..3 => {
                 let Some(map) = map else { return Ok("nothing".to_owned()) };
-                let len = if rng.one_in(2) { 96 } else { map.len() };
-                let (at, bit) = (8 + rng.below(len - 8), rng.below(8));
                 let order = std::sync::atomic::Ordering::Relaxed;
+                let of_header = rng.one_in(4);
+                let len = if of_header { 96 } else { map.len() };
+                let (mut at, mut bit) = (8 + rng.below(len - 8), rng.below(8));
+                if !of_header && rng.below(4) > 0 {
+                    // Most bits are clear; one that is set says more.
+                    let is_set = |at: &u64| map.load_u8(*at, order) != 0;
+                    let set: Vec<u64> = (MAP_HEADER_BYTES..map.len()).filter(is_set).collect();
+                    at = rng.choose(&set).copied().unwrap_or(at);
+                    bit = u64::from(map.load_u8(at, order).trailing_zeros() % 8);
+                }
                 let byte = map.load_u8(at, order);
                 map.store_u8(at, byte ^ (1 << bit), order);
                 Ok(format!("bit {bit} of byte {at} of the map"))
             }
-            2 => {
+            3 => {
                 let Ok(mut bytes) = root.read(SNAPSHOT) else { return Ok("nothing".to_owned()) };
                 if bytes.is_empty() || rng.one_in(4) {
                     bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);

@@ -137,6 +137,18 @@ impl fmt::Display for Op {
     }
 }
 
+/// Tendencies of a history, drawn from its seed.
+#[derive(Debug, Clone, Copy)]
+struct Taste {
+    /// True if the disk may lie.
+    lies: bool,
+    /// True for few keys and equal lengths, which make records take each other's places; false for
+    /// values that fill segments.
+    narrow: bool,
+    /// Percent of the drawn ends of lives that come to pass.
+    ends_in: u64,
+}
+
 /// Parameters of a trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
@@ -156,21 +168,24 @@ impl Trial {
     pub fn of(seed: u64) -> Trial {
         let mut rng = Rng::named(seed, "trial");
         let kind = [Kind::Dram, Kind::Pmem, Kind::File][rng.index(3)];
-        Trial { seed, kind, threads: 1 + rng.below(3) as u8, images: 12 }
+        Trial { seed, kind, threads: 1 + rng.below(3) as u8, images: 16 }
     }
 
     /// Returns the first `len` operations of this seed's history.
     #[must_use]
     pub fn history(&self, len: usize) -> Vec<Op> {
         let mut rng = Rng::named(self.seed, "history");
-        let lies = rng.one_in(4);
-        (0..len).map(|_| self.op(&mut rng, lies)).collect()
+        let taste =
+            Taste { lies: rng.one_in(4), narrow: rng.one_in(2), ends_in: [50, 100][rng.index(2)] };
+        (0..len).map(|_| self.op(&mut rng, taste)).collect()
     }
 
-    fn op(&self, rng: &mut Rng, lies: bool) -> Op {
+    fn op(&self, rng: &mut Rng, taste: Taste) -> Op {
         match rng.below(100) {
+            0 | 1 if rng.below(100) >= taste.ends_in => Op::Sleep(1),
             0 | 1 => {
-                let steps = rng.below(1_500) as u16;
+                let most = 1 << rng.range(5..12);
+                let steps = rng.below(most) as u16;
                 let how = match rng.below(4) {
                     0 => End::Stop,
                     1 => End::Cut(steps),
@@ -181,13 +196,13 @@ impl Trial {
             2..5 => Op::Sleep(1 + rng.below(12) as u32),
             5 => Op::Resize((8 + rng.below(5)) as u8),
             6 if self.kind == Kind::File => Op::Trouble(match rng.below(4) {
-                0 if lies => Trouble::Lying,
+                0 if taste.lies => Trouble::Lying,
                 1 => Trouble::Failing,
                 2 => Trouble::Full,
                 _ => Trouble::None,
             }),
             _ => {
-                let command = draw(rng);
+                let command = draw(rng, taste);
                 let owner = command.key().map(|key| key % self.threads);
                 let reads = matches!(command, Command::Get(_, false));
                 let any = rng.below(self.threads.into()) as u8;
@@ -235,10 +250,14 @@ impl Command {
     }
 }
 
-fn draw(rng: &mut Rng) -> Command {
-    let key = rng.below(KEYS as u64) as u8;
-    let len = match rng.below(4) {
+fn draw(rng: &mut Rng, taste: Taste) -> Command {
+    // Some keys are used more than others.
+    let keys = if taste.narrow && rng.one_in(2) { 4 } else { KEYS as u64 };
+    let key = rng.below(keys) as u8;
+    let len = match rng.below(5) {
         0 => rng.below(64),
+        // Equal lengths let a record take the place of another.
+        1 | 2 if taste.narrow => [16, 200, 3_000][rng.index(3)],
         1 => rng.below(2_000),
         _ => rng.below(VALUE_BYTES_MAX),
     } as u32;
@@ -248,9 +267,9 @@ fn draw(rng: &mut Rng) -> Command {
         _ => Ttl::Past,
     };
     match rng.below(64) {
-        0..14 => Command::Get(key, false),
-        14..18 => Command::Get(key, true),
-        18..21 => Command::Touch(key, ttl),
+        0..13 => Command::Get(key, false),
+        13..17 => Command::Get(key, true),
+        17..21 => Command::Touch(key, ttl),
         21 | 22 => Command::Vivify(key, ttl),
         23..41 => Command::Set(key, len, ttl, rng.one_in(3)),
         41 => Command::SetNumber(key, rng.below(1_000)),

@@ -3,10 +3,34 @@
 use super::{Command, Kind, Op, Trial, Ttl};
 
 /// Operations of a history.
-const LEN: usize = 160;
+const LEN: usize = 200;
 /// Histories that try the mutation sites.
 #[cfg(feature = "mutants")]
-const MUTANT_SEEDS: u64 = 300;
+const MUTANT_SEEDS: u64 = 700;
+
+/// An item in the place of one whose token is known.
+#[cfg(feature = "mutants")]
+const TOKEN: [Op; 3] = {
+    let set = Op::Command(0, Command::Set(3, 16, Ttl::Never, true));
+    [set, Op::Command(0, Command::Delete(3, false)), set]
+};
+
+/// A touch of an item in a segment that is sealed and survives the process.
+#[cfg(feature = "mutants")]
+const TOUCH: [Op; 9] = {
+    let how = super::End::Kill(u16::MAX);
+    [
+        Op::Command(0, Command::Set(1, 1_000, Ttl::Seconds(40), false)),
+        Op::Command(0, Command::Set(4, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(5, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(6, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(7, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Touch(1, Ttl::Seconds(3))),
+        Op::Sleep(10),
+        Op::End { how, damage: false, back: false },
+        Op::Command(0, Command::Get(1, false)),
+    ]
+};
 
 fn try_seeds(seeds: std::ops::Range<u64>, kind: Kind) -> u64 {
     let mut images = 0;
@@ -70,7 +94,13 @@ fn every_site_is_noticed() {
         let run = move || trial.run(&trial.history(LEN)).map(drop);
         (format!("seed {seed}"), Box::new(run))
     };
-    let parts: Vec<Part<'_>> = (0..MUTANT_SEEDS).map(part).collect();
+    let directed: [(&str, Kind, &[Op]); 2] =
+        [("a token", Kind::Dram, &TOKEN), ("a touch", Kind::Pmem, &TOUCH)];
+    let directed = directed.into_iter().map(|(name, kind, ops)| -> Part<'_> {
+        let trial = Trial { kind, threads: 1, ..Trial::of(0) };
+        (name.to_owned(), Box::new(move || trial.run(ops).map(drop)))
+    });
+    let parts: Vec<Part<'_>> = directed.chain((0..MUTANT_SEEDS).map(part)).collect();
     let trials = try_parts(is_ours, &parts).expect("passes as it is");
     for trial in &trials {
         println!("{}: {}", trial.site, trial.noticed.as_deref().unwrap_or("not noticed"));
@@ -79,44 +109,4 @@ fn every_site_is_noticed() {
     let missed: Vec<String> = missed.map(|trial| trial.site.to_string()).collect();
     assert!(missed.is_empty(), "of {} sites not {missed:#?}", trials.len());
     assert!(trials.len() >= 10, "only {} sites", trials.len());
-}
-
-#[test]
-#[ignore = "by hand"]
-fn by_hand() {
-    let var = |name: &str| std::env::var(name).ok();
-    let seeds: Vec<u64> = var("SEEDS").unwrap().split('-').map(|n| n.parse().unwrap()).collect();
-    let kinds = [Kind::Dram, Kind::Pmem, Kind::File];
-    let kinds: Vec<Kind> = match var("KIND") {
-        Some(number) => vec![kinds[number.parse::<usize>().unwrap()]],
-        None => kinds.to_vec(),
-    };
-    let begin = std::time::Instant::now();
-    let (mut images, mut bad) = (0, 0);
-    for seed in seeds[0]..seeds[1] {
-        for kind in &kinds {
-            let trial = Trial { kind: *kind, ..Trial::of(seed) };
-            let ops = trial.history(LEN);
-            match trial.run(&ops) {
-                Ok(report) => images += report.images,
-                Err(what) => {
-                    eprintln!("{seed} {kind:?} {}: {what}", trial.threads);
-                    bad += 1;
-                    if var("SHRINK").is_some() {
-                        let limits = entresol_base::shrink::ShrinkLimits { runs_max: 600 };
-                        let fails = |ops: &[super::Op]| trial.run(ops).is_err();
-                        let short = entresol_base::shrink::shrink(ops, fails, limits);
-                        for op in &short {
-                            eprintln!("  {op}");
-                        }
-                        eprintln!("  {:?}", trial.run(&short).err());
-                    }
-                    if bad >= 4 {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-    eprintln!("{images} images in {:?}", begin.elapsed());
 }
