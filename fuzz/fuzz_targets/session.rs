@@ -11,9 +11,10 @@ use entresol_base::{ByteSize, Clock, Seconds};
 use entresol_cache::Cache;
 use entresol_protocol::Limits;
 use entresol_protocol::client::{ReplyStep, reply};
-use entresol_server::config::{self, Machine};
-use entresol_server::executor::{Executor, Now, Output, Session, Then, TurnLimits};
-use entresol_server::tenant::{Seat, ServerFacts, Tenant};
+use entresol_service::Now;
+use entresol_service::config::{self, Machine};
+use entresol_service::executor::{Executor, Output, Session, Then, TurnLimits};
+use entresol_service::tenant::{Seat, ServerFacts, Tenant};
 use libfuzzer_sys::fuzz_target;
 
 const VALUE_BYTES_MAX: usize = 4096;
@@ -68,8 +69,7 @@ impl Connection {
         let cache = Cache::open(of_cache, clock.clone()).expect("there is memory");
         let server =
             ServerFacts { started: clock.seconds(), started_nanos: clock.now(), threads: 1 };
-        let tenant =
-            Tenant::new(settings.tenants[0].clone(), settings.limits, cache, server, clock.clone());
+        let tenant = Tenant::new(settings.tenants[0].clone(), settings.limits, cache, server);
         Connection {
             executor: Executor::default(),
             session: Session::default(),

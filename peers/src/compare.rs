@@ -122,7 +122,7 @@ impl Arguments {
         let path = self.directory.display();
         anyhow::ensure!(
             !files::exists(&self.directory),
-            "{path} is there already: name a directory to be made"
+            "{path} exists already: give a directory that does not exist"
         );
         Ok(())
     }

@@ -32,7 +32,7 @@ fn check_document(repository: &Repository, path: &str, text: &str) -> Vec<Proble
 }
 
 /// Returns the lines outside fenced code, counted from 1.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let is_fence = line.trim_start().starts_with("```");
@@ -163,7 +163,7 @@ mod tests {
             name: "entresol-base".into(),
             version: "0.1.0".into(),
             license: None,
-            dependencies: vec![Dependency { name: "crc32c".into(), path: None }],
+            dependencies: vec![Dependency { name: "crc32c".into(), ..Dependency::default() }],
         };
         let metadata = Metadata { packages: vec![member], workspace_members: vec!["1".into()] };
         let with = |text| Repository::of(&[("docs/dependencies.md", text)]);

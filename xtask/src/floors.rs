@@ -1,33 +1,62 @@
 //! Floors of the crates. Arrows between crates run down only.
 
-use crate::metadata::{Metadata, Package, manifest};
+use crate::metadata::{Dependency, Metadata, Package, manifest};
 use crate::problem::Problem;
 
 /// Every crate of the plan, including those still to come.
-const FLOORS: [(&str, u8); 13] = [
+const FLOORS: [(&str, u8); 15] = [
     ("base", 0),
     ("media", 1),
     ("protocol", 1),
-    ("cache", 2),
-    ("index", 2),
-    ("sharing", 2),
-    ("measure", 3),
-    ("store", 3),
-    ("bench", 4),
-    ("server", 4),
-    ("torture", 4),
-    ("reproduce", 5),
-    ("cli", 6),
+    ("simulated", 2),
+    ("cache", 3),
+    ("index", 3),
+    ("sharing", 3),
+    ("measure", 4),
+    ("store", 4),
+    ("service", 5),
+    ("bench", 6),
+    ("server", 6),
+    ("torture", 6),
+    ("reproduce", 7),
+    ("cli", 8),
 ];
 
-/// Arrows that run down but are forbidden: the server reaches indexes through the store only.
-const FORBIDDEN: [(&str, &str); 1] = [("server", "index")];
+/// Arrows that run down but are forbidden: tenants reach indexes through the store only.
+const FORBIDDEN: [(&str, &str); 2] = [("server", "index"), ("service", "index")];
+
+/// Crate of the media of a simulated machine, which what ships never uses.
+const SIMULATED: &str = "simulated";
+
+/// Crates that may be built of simulated media, since they measure and try. All others name them
+/// for tests only, or under a feature.
+const TRYING: [&str; 4] = ["bench", "measure", "reproduce", "torture"];
 
 const PREFIX: &str = "entresol-";
 
-/// Returns every arrow of the workspace that runs up or sideways, and every crate without a floor.
+/// Returns every arrow of the workspace that runs up or sideways, every crate without a floor, and
+/// every crate that ships simulated media.
 pub(crate) fn check(metadata: &Metadata) -> Vec<Problem> {
-    metadata.members().flat_map(check_member).collect()
+    let mut problems: Vec<Problem> = metadata.members().flat_map(check_member).collect();
+    problems.extend(check_simulated(metadata));
+    problems
+}
+
+/// Returns the crates that are built of simulated media and may not be.
+fn check_simulated(metadata: &Metadata) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for member in metadata.members() {
+        let name = member.name.strip_prefix(PREFIX).unwrap_or(&member.name);
+        let is_it = |it: &&Dependency| it.name.strip_prefix(PREFIX) == Some(SIMULATED);
+        let mut named = member.dependencies.iter().filter(is_it);
+        let is_built_of_it = named.any(|it| it.kind.is_none() && !it.optional);
+        if is_built_of_it && !TRYING.contains(&name) {
+            let what = format!("{name} ships, and is built of {SIMULATED} media");
+            let fix = "name the crate in dev-dependencies, or make it optional, under a feature";
+            problems.push(Problem::new(&manifest(&member.name), 0, what, fix));
+        }
+    }
+    problems
 }
 
 fn check_member(member: &Package) -> Vec<Problem> {
@@ -85,8 +114,7 @@ fn check_outsider(path: &str, name: &str) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Metadata, check};
-    use crate::metadata::{Dependency, Package};
+    use super::{Dependency, Metadata, Package, check_member, check_simulated};
 
     fn workspace(arrows: &[(&str, &[&str])]) -> Metadata {
         let packages: Vec<Package> = arrows
@@ -98,7 +126,11 @@ mod tests {
                 license: None,
                 dependencies: uses
                     .iter()
-                    .map(|name| Dependency { name: (*name).to_owned(), path: Some("/".into()) })
+                    .map(|name| Dependency {
+                        name: (*name).to_owned(),
+                        path: Some("/".into()),
+                        ..Dependency::default()
+                    })
                     .collect(),
             })
             .collect();
@@ -107,7 +139,8 @@ mod tests {
     }
 
     fn complaints(from: &str, to: &str) -> Vec<String> {
-        check(&workspace(&[(from, &[to])])).into_iter().map(|problem| problem.what).collect()
+        let metadata = workspace(&[(from, &[to])]);
+        metadata.members().flat_map(check_member).map(|problem| problem.what).collect()
     }
 
     #[test]
@@ -124,10 +157,13 @@ mod tests {
             ("entresol-base", "entresol-media", "above it"),
             ("entresol-cache", "entresol-sharing", "beside it"),
             ("entresol-bench", "entresol-server", "beside it"),
+            ("entresol-media", "entresol-simulated", "above it"),
             ("entresol-torture", "entresol-bench", "beside it"),
             ("entresol-measure", "entresol-store", "beside it"),
             ("entresol-bench", "entresol-reproduce", "above it"),
             ("entresol-server", "entresol-index", "may not use"),
+            ("entresol-service", "entresol-index", "may not use"),
+            ("entresol-service", "entresol-server", "above it"),
             ("entresol-media", "xtask", "outside the drawing"),
             ("entresol-attic", "entresol-base", "has no floor"),
             ("helper", "entresol-base", "no place in the drawing"),
@@ -135,6 +171,23 @@ mod tests {
             let found = complaints(from, to);
             assert_eq!(found.len(), 1, "{from} -> {to}");
             assert!(found[0].contains(part), "{from} -> {to}: {}", found[0]);
+        }
+    }
+
+    #[test]
+    fn what_ships_names_simulated_media_for_tests_or_under_a_feature() {
+        let built = |name: &str, change: fn(&mut Dependency)| {
+            let mut metadata = workspace(&[(name, &["entresol-simulated"])]);
+            change(&mut metadata.packages[0].dependencies[0]);
+            metadata
+        };
+        for (metadata, count) in [
+            (built("entresol-cache", |_| {}), 1),
+            (built("entresol-bench", |_| {}), 0),
+            (built("entresol-cache", |it| it.kind = Some("dev".to_owned())), 0),
+            (built("entresol-cache", |it| it.optional = true), 0),
+        ] {
+            assert_eq!(check_simulated(&metadata).len(), count, "{metadata:?}");
         }
     }
 }

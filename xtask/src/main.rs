@@ -20,6 +20,7 @@ mod sizes;
 mod source;
 mod tidy;
 mod unsafety;
+mod words;
 
 use std::process::ExitCode;
 

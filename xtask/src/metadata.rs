@@ -19,9 +19,13 @@ pub(crate) struct Package {
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
+    /// None for what a crate is built of; `dev` for its tests.
+    pub(crate) kind: Option<String>,
+    /// True if only a feature asks for it.
+    pub(crate) optional: bool,
     /// Its path, if it is a member of the workspace.
     pub(crate) path: Option<String>,
 }

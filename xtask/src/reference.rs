@@ -10,7 +10,7 @@ use crate::repository::Repository;
 const REFERENCE: &str = "docs/configuration.md";
 
 /// File that declares keys, as the fields of structs called `Raw...`.
-const KEYS: &str = "crates/server/src/config/file.rs";
+const KEYS: &str = "crates/service/src/config/file.rs";
 
 /// File that declares the flags of `entresol serve`, as fields with `#[arg(long)]`.
 const FLAGS: &str = "crates/cli/src/serve.rs";

@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use crate::repository::Repository;
 use crate::{
     circles, comments, documents, floors, folders, licences, mutation, reference, sizes, source,
-    unsafety,
+    unsafety, words,
 };
 
 /// Returns the number of files checked, and their problems.
@@ -15,8 +15,10 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     let mut problems = check_rust(&repository);
     problems.extend(source::check_files(&repository));
     problems.extend(comments::stale_exceptions(&repository));
+    problems.extend(unsafety::stale_names(&repository));
     problems.extend(documents::check(&repository));
     problems.extend(documents::check_dependencies(&repository, &metadata));
+    problems.extend(words::check(&repository));
     problems.extend(reference::check(&repository));
     problems.extend(circles::check(&repository));
     problems.extend(folders::check(&repository));

@@ -5,10 +5,10 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::problem::Problem;
+use crate::repository::Repository;
 
 /// Modules that may hold unsafe code; a folder ends in `/`.
-const UNSAFE_MODULES: &[&str] =
-    &["crates/media/src/raw/", "crates/media/src/raw.rs", "peers/src/lmdb.rs"];
+const UNSAFE_MODULES: [&str; 2] = ["crates/media/src/raw/", "peers/src/lmdb.rs"];
 
 /// Crates whose roots need not forbid unsafe code; the second is never part of a build.
 const UNSAFE_CRATES: [&str; 2] = ["crates/media/", "peers/"];
@@ -33,6 +33,17 @@ pub(crate) fn check(path: &str, syntax: &syn::File) -> Vec<Problem> {
         Problem::new(path, *line, "unsafe code outside the listed modules of media", fix)
     }));
     problems
+}
+
+/// Returns the listed modules and crates that the repository lacks.
+pub(crate) fn stale_names(repository: &Repository) -> Vec<Problem> {
+    let names = UNSAFE_MODULES.iter().chain(&UNSAFE_CRATES);
+    let stale = names.filter(|name| !repository.holds(name));
+    let problem = |name: &&str| {
+        let what = format!("{name} may hold unsafe code, and does not exist");
+        Problem::new("xtask/src/unsafety.rs", 1, what, "take it off the list")
+    };
+    stale.map(problem).collect()
 }
 
 fn is_root(path: &str) -> bool {
@@ -91,7 +102,7 @@ impl<'ast> Visit<'ast> for Finder {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{Repository, check, stale_names};
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
         check(path, &syn::parse_file(text).unwrap()).iter().map(|problem| problem.line).collect()
@@ -113,5 +124,12 @@ mod tests {
         assert_eq!(lines("crates/cache/src/lib.rs", "//! A.\n#![forbid(unsafe_code)]\n"), [0; 0]);
         assert_eq!(lines("crates/media/src/lib.rs", "//! A.\n"), [0; 0]);
         assert_eq!(lines("crates/cache/src/index/lib.rs", "//! A.\n"), [0; 0]);
+    }
+
+    #[test]
+    fn a_listed_name_stands_for_something() {
+        let files = [("crates/media/src/raw/mod.rs", ""), ("peers/src/lmdb.rs", "")];
+        assert_eq!(stale_names(&Repository::of(&files)), []);
+        assert_eq!(stale_names(&Repository::of(&files[..1])).len(), 2);
     }
 }

@@ -13,6 +13,7 @@ pub mod hash;
 pub mod histogram;
 pub mod list;
 pub mod mutants;
+pub mod place;
 pub mod rng;
 pub mod shrink;
 pub mod size;
@@ -23,5 +24,6 @@ pub mod thread;
 pub mod world;
 
 pub use clock::{Clock, ManualClock, Nanos, Picos, Seconds, SystemClock};
+pub use place::Place;
 pub use size::ByteSize;
 pub use stop::Stop;

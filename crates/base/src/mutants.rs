@@ -6,7 +6,8 @@
 //! Without the feature nothing is ever left out, and no code is left that asks.
 
 use std::fmt;
-use std::panic::Location;
+
+use crate::place::Place;
 
 /// Kind of a mutation site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +34,7 @@ pub struct Site {
     /// Kind of the site.
     pub kind: SiteKind,
     /// Place of the call in the source.
-    pub place: &'static Location<'static>,
+    pub place: Place,
 }
 
 impl fmt::Display for Site {
@@ -49,7 +50,7 @@ impl fmt::Display for Site {
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 #[must_use]
-pub const fn removed(_kind: SiteKind, _place: &'static Location<'static>) -> bool {
+pub const fn removed(_kind: SiteKind, _place: Place) -> bool {
     false
 }
 
@@ -86,9 +87,9 @@ pub use armed::{Part, Trial, removed, try_all, try_parts, try_those};
 mod armed {
     use std::cell::RefCell;
     use std::collections::BTreeMap;
-    use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use super::{Site, SiteKind};
+    use super::{Place, Site, SiteKind};
 
     /// A run with one site left out.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,7 +116,7 @@ mod armed {
 
     /// Returns true if the call is to be left out now, in a run of [`try_all`] on this thread.
     #[must_use]
-    pub fn removed(kind: SiteKind, place: &'static Location<'static>) -> bool {
+    pub fn removed(kind: SiteKind, place: Place) -> bool {
         STATE.with_borrow_mut(|state| {
             let Some(reached) = &mut state.reached else { return false };
             let site = Site { kind, place };

@@ -251,7 +251,7 @@ fn probing(text: &str) -> Result<Probing, String> {
         "auto" => Ok(Probing::ByMisses),
         "serial" => Ok(Probing::Serial),
         "parallel" => Ok(Probing::Parallel),
-        _ => Err("write auto, serial or parallel".to_owned()),
+        _ => Err("use auto, serial or parallel".to_owned()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use entresol_server::config::{ConfigError, Problem, Settings};
+use entresol_service::config::{ConfigError, Problem, Settings};
 use serde_json::{Value, json};
 
 use crate::serve::{machine, read_file};
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Command::Check { file, json } = &arguments.command;
     let text = read_file(file)?;
     let name = file.to_string_lossy();
-    let checked = entresol_server::config::parse_with(&name, &text, &machine(), |_| {});
+    let checked = entresol_service::config::parse_with(&name, &text, &machine(), |_| {});
     if *json {
         println!("{:#}", as_json(file, &checked));
         return Ok(checked.map(drop)?);
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let tenants = settings.tenants.len();
     let several = if tenants == 1 { "" } else { "s" };
     let policy = settings.sharing.policy.name();
-    println!("{}: right; {tenants} tenant{several}, sharing policy {policy}", file.display());
+    println!("{}: no mistakes; {tenants} tenant{several}, sharing policy {policy}", file.display());
     Ok(())
 }
 

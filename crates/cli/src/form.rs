@@ -30,7 +30,7 @@ impl Form {
         match self {
             Form::Text => String::from_utf8(bytes.to_vec()).map_err(|error| {
                 let at = error.utf8_error().valid_up_to();
-                format!("byte {at} of {} is no text: give --form hex or base64", bytes.len())
+                format!("byte {at} of {} is not UTF-8: use --form hex or base64", bytes.len())
             }),
             Form::Hex => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
             Form::Base64 => Ok(STANDARD.encode(bytes)),
@@ -44,19 +44,19 @@ fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
     }
     let digit = |at: usize| {
         let digit = char::from(text[at]).to_digit(16);
-        digit.map(|it| it as u8).ok_or_else(|| format!("character {at} is no hexadecimal digit"))
+        digit.map(|it| it as u8).ok_or_else(|| format!("character {at} is not a hexadecimal digit"))
     };
     (0..text.len()).step_by(2).map(|at| Ok(digit(at)? << 4 | digit(at + 1)?)).collect()
 }
 
 fn from_base64(text: &[u8]) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).map_err(|error| match error {
-        DecodeError::InvalidByte(at, _) => format!("character {at} is none of base64"),
+        DecodeError::InvalidByte(at, _) => format!("character {at} is not a character of base64"),
         DecodeError::InvalidLastSymbol(..) => {
-            "the last character has bits that say nothing".to_owned()
+            "the last character has unused bits that are not zero".to_owned()
         }
         DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => {
-            "base64 comes in fours, the last one padded with =".to_owned()
+            "base64 has groups of four characters, the last one padded with =".to_owned()
         }
     })
 }

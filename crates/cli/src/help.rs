@@ -73,29 +73,29 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("store checkpoint", &["entresol store checkpoint /var/tmp/shelf /var/tmp/copy"]),
     ("store compact", &["entresol store compact /var/tmp/shelf"]),
     ("store policy", &["entresol store policy /var/tmp/shelf staging-then-capacity"]),
-    ("store place", &["entresol store place list /var/tmp/shelf"]),
-    ("store place add", &["entresol store place add /var/tmp/shelf staging /var/tmp/fast"]),
-    ("store place retire", &["entresol store place retire /var/tmp/shelf /var/tmp/fast"]),
+    ("store volume", &["entresol store volume list /var/tmp/shelf"]),
+    ("store volume add", &["entresol store volume add /var/tmp/shelf staging /var/tmp/fast"]),
+    ("store volume retire", &["entresol store volume retire /var/tmp/shelf /var/tmp/fast"]),
     (
-        "store place move",
-        &["entresol store place move /var/tmp/shelf /var/tmp/fast /var/tmp/faster"],
+        "store volume move",
+        &["entresol store volume move /var/tmp/shelf /var/tmp/fast /var/tmp/faster"],
     ),
-    ("store place found", &["entresol store place found /var/tmp/shelf /var/tmp/fast"]),
-    ("store place list", &["entresol store place list /var/tmp/shelf"]),
+    ("store volume found", &["entresol store volume found /var/tmp/shelf /var/tmp/fast"]),
+    ("store volume list", &["entresol store volume list /var/tmp/shelf"]),
 ];
 
 /// Exit statuses of commands that differ from the others.
 const STATUSES: &[(&str, &str)] = &[
     (
         "serve",
-        "0 stopped by Ctrl-C or SIGTERM, 2 the arguments or the configuration are wrong, or what \
-         they ask for cannot be had",
+        "0 stopped by Ctrl-C or SIGTERM, 2 the arguments or the configuration are wrong, or the \
+         server could not start",
     ),
     ("top", "0 done, also by Ctrl-C on the screen, 2 wrong arguments, or no server answers"),
     (
         "store check",
-        "0 nothing is damaged, 1 something is, 2 wrong arguments, 3 nothing is, but places are \
-         missing, 130 interrupted",
+        "0 no damage, 1 damage, 2 wrong arguments, 3 no damage, but volumes are missing, 130 \
+         interrupted",
     ),
 ];
 

@@ -31,7 +31,7 @@ pub(crate) fn watch(progress: &Progress) -> anyhow::Result<()> {
         ask(&stop, signal);
         let state = shown.state();
         shown.finish();
-        tell(&format!("interrupted in {state}; again to end at once"));
+        tell(&format!("interrupted in {state}; press Ctrl-C again to exit at once"));
     })
 }
 
@@ -65,6 +65,6 @@ fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let run = move || signals.forever().for_each(&mut act);
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(run);
-    thread.context("a thread that waits for signals")?;
+    thread.context("cannot start the thread for signals")?;
     Ok(())
 }

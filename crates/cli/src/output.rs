@@ -51,7 +51,8 @@ impl Output {
             interrupted: progress.stop().is_asked(),
             result,
         };
-        let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
+        let json =
+            serde_json::to_string_pretty(&labelled).context("cannot format the result as JSON")?;
         let printed = self.print(&json, tables);
         // A failure of one output must not lose the other after a long measurement.
         if let Some(folder) = &self.report {
@@ -71,11 +72,11 @@ impl Output {
     fn print(&self, json: &str, tables: &[Table]) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         if self.json {
-            return writeln!(out, "{json}").context("standard output");
+            return writeln!(out, "{json}").context("cannot write to standard output");
         }
         for (position, table) in tables.iter().enumerate() {
             let gap = if position > 0 { "\n" } else { "" };
-            write!(out, "{gap}{table}").context("standard output")?;
+            write!(out, "{gap}{table}").context("cannot write to standard output")?;
         }
         Ok(())
     }

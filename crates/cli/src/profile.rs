@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     if let Some(path) = place {
         let sentence = save_costs(&result, &path)?;
-        writeln!(std::io::stderr(), "{sentence}").context("standard error")?;
+        writeln!(std::io::stderr(), "{sentence}").context("cannot write to standard error")?;
     }
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Renamed flags: they are refused with their present name.
+//! Commands and flags that were renamed: refused, with their new names.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Flag that was renamed.
+/// A flag that was renamed.
 struct Renamed {
-    /// Name of the command, without the program's.
+    /// The command, without the program's name.
     command: &'static str,
     from: &'static str,
     to: &'static str,
-    /// Present flag with an example of its value.
+    /// The new flag with a value.
     example: &'static str,
 }
 
@@ -22,6 +22,9 @@ const FLAGS: &[Renamed] = &[
     renamed("torture store", "--seconds", "--duration", "--duration 3s"),
 ];
 
+/// Commands that were renamed, without the program's name: the old name and the new one.
+const COMMANDS: &[(&str, &str)] = &[("store place", "store volume")];
+
 const fn renamed(
     command: &'static str,
     from: &'static str,
@@ -31,21 +34,24 @@ const fn renamed(
     Renamed { command, from, to, example }
 }
 
-/// Explains an error of clap if its cause is a renamed flag.
+/// Returns a message with the new name if clap refused a command or a flag that was renamed.
 pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<String> {
-    let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
-        (error.kind(), error.get(ContextKind::InvalidArg))
-    else {
-        return None;
-    };
-    let command = arguments.iter().skip(1).take_while(|word| !word.starts_with('-'));
-    let command: Vec<&str> = command.map(String::as_str).collect();
-    let is_of = |it: &&Renamed| {
-        let names: Vec<&str> = it.command.split(' ').collect();
-        flag.split('=').next() == Some(it.from) && command.starts_with(&names)
-    };
-    let Renamed { from, to, example, .. } = FLAGS.iter().find(is_of)?;
-    Some(format!("{from} was renamed to {to}: write {example}"))
+    let words = arguments.iter().skip(1).take_while(|word| !word.starts_with('-'));
+    let words: Vec<&str> = words.map(String::as_str).collect();
+    let begins_with = |name: &str| words.starts_with(&name.split(' ').collect::<Vec<_>>());
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::InvalidSubcommand, _) => {
+            let (from, to) = COMMANDS.iter().find(|(from, _)| begins_with(from))?;
+            Some(format!("`entresol {from}` was renamed to `entresol {to}`"))
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => {
+            let flag = flag.split('=').next();
+            let is_it = |it: &&Renamed| flag == Some(it.from) && begins_with(it.command);
+            let Renamed { from, to, example, .. } = FLAGS.iter().find(is_it)?;
+            Some(format!("{from} was renamed to {to}: write {example}"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -76,5 +82,19 @@ mod tests {
         }
         assert_eq!(said("entresol profile --seconds 3"), None);
         assert_eq!(said("entresol torture store --seeed 3"), None);
+    }
+
+    #[test]
+    fn a_renamed_command_is_refused_with_its_name_and_others_are_not_explained() {
+        for (from, to) in COMMANDS {
+            let said = said(&format!("entresol {from} list x")).expect("it is explained");
+            assert_eq!(said, format!("`entresol {from}` was renamed to `entresol {to}`"));
+            let mut command = Arguments::command();
+            let found =
+                to.split(' ').try_fold(&mut command, |it, name| it.find_subcommand_mut(name));
+            assert!(found.is_some(), "there is no command {to}");
+        }
+        assert_eq!(said("entresol store places"), None);
+        assert_eq!(said("entresol place list x"), None);
     }
 }

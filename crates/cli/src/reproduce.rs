@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use entresol_base::list::shortened;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 use entresol_measure::report::Table;
@@ -74,16 +75,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     known.mark(&mut results);
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
-        let json = serde_json::to_string_pretty(&results).context("the results as JSON")?;
-        writeln!(out, "{json}").context("standard output")?;
+        let json =
+            serde_json::to_string_pretty(&results).context("cannot format the results as JSON")?;
+        writeln!(out, "{json}").context("cannot write to standard output")?;
     } else {
-        write!(out, "{}", results.text()).context("standard output")?;
+        write!(out, "{}", results.text()).context("cannot write to standard output")?;
     }
     if let Some(folder) = &arguments.output.report {
         save(&results.page(), folder, "reproduce")?;
     }
     if took.len() > SLOWEST {
-        write!(std::io::stderr(), "{}", slowest(took)).context("standard error")?;
+        write!(std::io::stderr(), "{}", slowest(took)).context("cannot write to standard error")?;
     }
     if arguments.accept_known { held_to(known, &results) } else { passed(&results) }
 }
@@ -94,21 +96,22 @@ fn passed(results: &Reproductions) -> anyhow::Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
-    Err(BenchError::Failed(format!("outside its tolerance: {}", failed.join(", "))).into())
+    let failed = shortened(failed).join("\n  ");
+    Err(BenchError::Failed(format!("outside their tolerances:\n  {failed}")).into())
 }
 
 /// Fails unless exactly the known failures are outside their tolerances.
 fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
     let judgement = known.judge(results)?;
     let mut err = std::io::stderr().lock();
-    for note in &judgement.notes {
-        writeln!(err, "{note}").context("standard error")?;
+    for note in shortened(&judgement.notes) {
+        writeln!(err, "{note}").context("cannot write to standard error")?;
     }
     if judgement.problems.is_empty() {
         return Ok(());
     }
-    let problems = judgement.problems.join("\n  ");
-    Err(BenchError::Failed(format!("not as is known:\n  {problems}")).into())
+    let problems = shortened(judgement.problems).join("\n  ");
+    Err(BenchError::Failed(format!("failures differ from the known ones:\n  {problems}")).into())
 }
 
 /// Lists the entries that took longest.
@@ -128,7 +131,7 @@ fn list(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let listed = List::of(&select(&names)?, arguments.names.is_empty());
     let text = if arguments.output.json { listed.json()? } else { listed.text() };
-    write!(std::io::stdout().lock(), "{text}").context("standard output")
+    write!(std::io::stdout().lock(), "{text}").context("cannot write to standard output")
 }
 
 /// Tables and figures that can be run.
@@ -174,7 +177,9 @@ impl List {
     }
 
     fn json(&self) -> anyhow::Result<String> {
-        serde_json::to_string_pretty(self).map(|json| json + "\n").context("the list as JSON")
+        serde_json::to_string_pretty(self)
+            .map(|json| json + "\n")
+            .context("cannot format the list as JSON")
     }
 
     fn text(&self) -> String {

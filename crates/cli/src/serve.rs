@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_server::Running;
-use entresol_server::config::{
+use entresol_service::config::{
     self, ConfigError, Machine, RawConfig, RawTenant, Settings, SizeText, Spanned, TextOrList,
 };
 use tracing_subscriber::filter::LevelFilter;
@@ -181,7 +181,9 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
 /// Reads the settings again, for a reload.
 fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
     if arguments.config.is_none() {
-        return Err("there is no configuration file to read again; give --config".to_owned());
+        return Err(
+            "there is no configuration file to reload: start the server with --config".to_owned()
+        );
     }
     settings(arguments).map_err(|error| format!("{error:#}"))
 }
@@ -232,11 +234,13 @@ impl TenantFlags {
 /// elsewhere.
 fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
-        Ok(0) => Err("write --listen 127.0.0.1:0 for a port that the system chooses, and \
-                      --unix-socket alone for none"
-            .to_owned()),
+        Ok(0) => Err(
+            "use --listen 127.0.0.1:0 for a port that the system chooses, or --unix-socket alone \
+             for no port"
+                .to_owned(),
+        ),
         Ok(port) => Ok(port),
-        Err(_) => Err("write a number from 1 to 65535".to_owned()),
+        Err(_) => Err("use a number from 1 to 65535".to_owned()),
     }
 }
 
@@ -256,7 +260,9 @@ fn check_port_file(path: &Path) -> anyhow::Result<()> {
     let trial = path.with_added_extension("trial");
     entresol_media::files::write_atomically(&trial, b"")
         .and_then(|()| entresol_media::files::remove(&trial))
-        .with_context(|| format!("cannot write the port file {}; name another", path.display()))
+        .with_context(|| {
+            format!("cannot write the port file {}: give another path", path.display())
+        })
 }
 
 fn write_ports(path: &Path, running: &Running) -> anyhow::Result<()> {

@@ -46,7 +46,7 @@ fn server(text: &str) -> Result<SocketAddr, String> {
 fn duration(text: &str) -> Result<Duration, String> {
     let time = entresol_base::duration::parse(text).map_err(|error| error.to_string())?;
     if time < INTERVAL_MIN {
-        return Err("write at least 100ms; what is shown is the last whole second".to_owned());
+        return Err("use at least 100ms; the view covers the last whole second".to_owned());
     }
     Ok(time)
 }
@@ -58,9 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return print_each(arguments, &mut out);
     }
     leave_on_signals()?;
-    write!(out, "{ENTER}").context("standard output")?;
+    write!(out, "{ENTER}").context("cannot write to standard output")?;
     let shown = show_each(arguments, &mut out);
-    write!(out, "{LEAVE}").context("standard output")?;
+    write!(out, "{LEAVE}").context("cannot write to standard output")?;
     shown
 }
 
@@ -70,12 +70,12 @@ fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()>
     let mut view = fetch(arguments.server)?;
     loop {
         let printed = if arguments.json {
-            let json = serde_json::to_string(&view).context("the view as JSON")?;
+            let json = serde_json::to_string(&view).context("cannot format the view as JSON")?;
             writeln!(out, "{json}")
         } else {
             lines(&view, DECISIONS).iter().try_for_each(|line| writeln!(out, "{line}"))
         };
-        printed.and_then(|()| out.flush()).context("standard output")?;
+        printed.and_then(|()| out.flush()).context("cannot write to standard output")?;
         if arguments.once {
             return Ok(());
         }
@@ -84,7 +84,7 @@ fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()>
             match fetch(arguments.server) {
                 Ok(view) => break view,
                 Err(error) => {
-                    let _ = writeln!(io::stderr(), "entresol: {error:#}; asking again");
+                    let _ = writeln!(io::stderr(), "entresol: {error:#}; trying again");
                 }
             }
         };
@@ -102,7 +102,7 @@ fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> 
                 lines(view, rows.saturating_sub(table + 2))
             }
             // A server that is restarted comes back.
-            Err(error) => vec![format!("{error:#}"), "asking again ...".to_owned()],
+            Err(error) => vec![format!("{error:#}"), "trying again ...".to_owned()],
         };
         let mut screen = TOP_LEFT.to_owned();
         for line in text.iter().take(rows.saturating_sub(1)) {
@@ -110,7 +110,9 @@ fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> 
             screen.push_str(CLEAR_LINE);
         }
         screen.push_str(CLEAR_BELOW);
-        out.write_all(screen.as_bytes()).and_then(|()| out.flush()).context("standard output")?;
+        out.write_all(screen.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot write to standard output")?;
         std::thread::sleep(arguments.interval);
     }
 }
@@ -131,16 +133,16 @@ fn leave_on_signals() -> anyhow::Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
-    thread.context("a thread that waits for signals")?;
+    thread.context("cannot start the thread for signals")?;
     Ok(())
 }
 
 const HEADINGS: [&str; 9] =
-    ["TENANT", "REQ/S", "P50", "P99", "P99.9", "SLOW-DOWN", "SHARE", "THROTTLE", "DEVICE"];
+    ["TENANT", "REQ/S", "P50", "P99", "P99.9", "SLOWDOWN", "SHARE", "THROTTLE", "DEVICE"];
 
 /// Formats the view as lines of text, with this many of the last decisions.
 fn lines(view: &View, decisions: usize) -> Vec<String> {
-    let trying = if view.is_trying { ", trying something" } else { "" };
+    let trying = if view.is_trying { ", experimenting" } else { "" };
     let mut lines = vec![
         format!(
             "entresol: policy {}{trying}; {} decisions; up {:.0} s",
@@ -264,12 +266,12 @@ mod tests {
             }],
         };
         let expected = "\
-entresol: policy qos, trying something; 7 decisions; up 12 s
+entresol: policy qos, experimenting; 7 decisions; up 12 s
 
-TENANT    REQ/S     P50     P99  P99.9  SLOW-DOWN  SHARE  THROTTLE  DEVICE
-sessions  12.3k  90.0us  1.50ms  2.50s       1.50  3.12%      free  dram
-b             0       -       -      -          -  25.0%     12.5%  dram
-gone          0       -       -      -          -      -         -  -
+TENANT    REQ/S     P50     P99  P99.9  SLOWDOWN  SHARE  THROTTLE  DEVICE
+sessions  12.3k  90.0us  1.50ms  2.50s      1.50  3.12%      free  dram
+b             0       -       -      -         -  25.0%     12.5%  dram
+gone          0       -       -      -         -      -         -  -
 
 LAST DECISIONS
      3.00 s  b: free -> 12.5%: slowed";

@@ -247,8 +247,9 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
     progress.finish();
     let outcome = outcome.map_err(BenchError::Failed)?;
     let longest = outcome.longest_ms();
-    let complaint = (longest > WAIT_MS_MAX)
-        .then(|| format!("an operation waited {longest:.1} ms, {WAIT_MS_MAX} ms are the most"));
+    let complaint = (longest > WAIT_MS_MAX).then(|| {
+        format!("an operation waited {longest:.1} ms, more than the {WAIT_MS_MAX} ms allowed")
+    });
     put(&outcome, json, complaint, progress.stop().is_asked())
 }
 
@@ -259,12 +260,12 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     let place = given.directory.clone();
     let place = place.unwrap_or_else(|| StorePlace { path: beside(), pmem: None });
     if files::exists(&place.path) {
-        let text = format!("{place} is there already: name a directory to be made");
+        let text = format!("{place} exists already: give a directory that does not exist");
         return Err(BenchError::Usage(text).into());
     }
     let time = if given.kills.is_none() { duration.or(Some(DURATION)) } else { duration };
     let settings = processes::Settings { seed, time, kills: given.kills, place: place.clone() };
-    let program = std::env::current_exe().context("this program's own file")?;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
     let spawn = |round: u64| {
         let mut command = Command::new(&program);
         command.args(["torture", "store-child"]).arg(place.argument());
@@ -284,8 +285,9 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     let complaint = (!outcome.pass).then(|| {
         let kills = outcome.kills;
         format!(
-            "a killed process has lost something; again, if the kernel lets the same run: entresol \
-             torture store --processes --seed {seed} --kills {kills}; the store is in {place}"
+            "a killed process lost data; the store is in {place}. To try the same again, as far as \
+             the kernel's scheduling allows: entresol torture store --processes --seed {seed} \
+             --kills {kills}"
         )
     });
     put(&outcome, json, complaint, outcome.interrupted)
@@ -300,10 +302,11 @@ fn put(
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
-        let json = serde_json::to_string_pretty(outcome).context("the outcome as JSON")?;
-        writeln!(out, "{json}").context("standard output")?;
+        let json =
+            serde_json::to_string_pretty(outcome).context("cannot format the outcome as JSON")?;
+        writeln!(out, "{json}").context("cannot write to standard output")?;
     } else {
-        write!(out, "{outcome}").context("standard output")?;
+        write!(out, "{outcome}").context("cannot write to standard output")?;
     }
     match complaint {
         None if is_interrupted => Err(BenchError::Interrupted { has_results: true }.into()),
@@ -320,7 +323,7 @@ fn known_places(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     }
     let run: serde_json::Value = serde_json::from_str(&text).with_context(name)?;
     let Some(places) = run["places"].as_array() else {
-        let text = format!("{} is no JSON of a torture run: it has no \"places\"", name());
+        let text = format!("{} is not the JSON of a torture run: it has no \"places\"", name());
         return Err(BenchError::Usage(text).into());
     };
     let places = places.iter();

@@ -79,14 +79,14 @@ pub(crate) struct Arguments {
     /// Slow the directory down to this model of a drive, in real time.
     #[arg(long, value_name = "MODEL")]
     model: Option<ModelName>,
-    /// Make a second place of the class capacity for our store. The directory is then its fast
-    /// place: pmem if it is pmem:PATH, otherwise staging.
+    /// Make a second volume of the class capacity for our store. The directory is then its fast
+    /// volume: pmem if it is pmem:PATH, otherwise staging.
     #[arg(long, value_name = "PATH")]
     capacity: Option<PathBuf>,
-    /// Slow the place of the class capacity down to this model of a drive, in real time.
+    /// Slow the volume of the class capacity down to this model of a drive, in real time.
     #[arg(long, value_name = "MODEL", requires = "capacity")]
     capacity_model: Option<ModelName>,
-    /// Largest number of bytes on the fast place [default: what the file system has].
+    /// Largest number of bytes on the fast volume [default: what the file system has].
     #[arg(long, value_name = "SIZE", requires = "capacity")]
     staging_most: Option<ByteSize>,
     /// Classes of media for keys and values, as in `entresol store policy` [default: fastest].

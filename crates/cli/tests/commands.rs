@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn every_help_ends_with_an_example_and_the_exit_status() {
-    for command in ["", "serve", "top", "config check", "bench cache", "store place add"] {
+    for command in ["", "serve", "top", "config check", "bench cache", "store volume add"] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");
         let help = entresol(&arguments);
@@ -82,8 +82,8 @@ fn an_interrupted_torture_shows_what_it_tried() {
     let ended = child.wait_with_output().unwrap();
     let (out, said) = (text(&ended.stdout), text(&ended.stderr));
     assert_eq!(ended.status.code(), Some(130), "{out}{said}");
-    assert!(out.contains("broken off, interrupted"), "{out}");
-    assert!(said.contains("interrupted in ") && said.contains("what there was"), "{said}");
+    assert!(out.contains("cut short, interrupted"), "{out}");
+    assert!(said.contains("interrupted in ") && said.contains("the results are partial"), "{said}");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn torture_ends_in_time_though_a_history_takes_longer() {
     let ended = entresol(&["torture", "store", "--duration", "1.5s"]);
     let (out, took) = (text(&ended.stdout), clock.now().since(start));
     assert!(ended.status.success(), "{out}");
-    assert!(out.contains("broken off, time was up"), "{out}");
+    assert!(out.contains("cut short, time was up"), "{out}");
     // A whole history takes minutes. The allowance is for a busy machine.
     assert!(took < Duration::from_secs(15), "{took:?}");
 }

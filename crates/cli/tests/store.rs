@@ -1,6 +1,7 @@
 //! Tests of `entresol store`, `bench ycsb` and `torture store` as users and scripts call them.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -52,9 +53,10 @@ fn a_store_can_lie_on_persistent_memory_or_on_what_stands_in_for_it() {
     done(&store("put", place.to_str().unwrap(), &["grace", "1906"]));
     assert_eq!(done(&store("scan", &emulated, &["--keys-only"])), "ada\ngrace\n");
     done(&store("check", &emulated, &[]));
-    let images = |directory: &str| json(&store("stats", directory, &["--json"]))["images"].clone();
+    let images =
+        |directory: &str| json(&store("stats", directory, &["--json"]))["memtable_images"].clone();
     assert_eq!(images(&emulated)["failures"].as_u64(), Some(0));
-    assert!(done(&store("stats", &emulated, &[])).contains("Images of what is not frozen"));
+    assert!(done(&store("stats", &emulated, &[])).contains("Memtable images"));
     assert!(images(place.to_str().unwrap()).is_null());
     let wrong = store("get", &format!("pmem:{},assume", place.display()), &["ada"]);
     let said = String::from_utf8_lossy(&wrong.stderr);
@@ -94,7 +96,7 @@ fn bytes_that_are_no_text_come_and_go_in_other_forms() {
     done(&store("put", &place, &["--create", "--form", "hex", "00ff", "fe00"]));
     assert_eq!(done(&store("get", &place, &["--form", "base64", "AP8="])), "/gA=\n");
     let refused = failed(&store("scan", &place, &[]), 2);
-    assert!(refused.contains("no text") && refused.contains("--form"), "{refused}");
+    assert!(refused.contains("not UTF-8") && refused.contains("--form"), "{refused}");
     let refused = failed(&store("get", &place, &["--form", "hex", "0x"]), 2);
     assert!(refused.contains("character 1"), "{refused}");
     // The value comes from a file, goes to a file, and comes from standard input.
@@ -183,17 +185,20 @@ fn mistakes_are_named_with_the_place_and_a_way_out() {
     assert!(strangers.iter().flatten().any(|entry| entry.file_name() == "letter"));
 }
 
-/// Runs `entresol store place COMMAND HOME MORE...`.
-fn place(command: &str, home: &Path, more: &[&str]) -> Output {
+/// Runs `entresol store volume COMMAND HOME MORE...`.
+fn volume(command: &str, home: &Path, more: &[&str]) -> Output {
     let home = home.to_str().unwrap();
-    entresol(&[&["store", "place", command, home], more].concat())
+    entresol(&[&["store", "volume", command, home], more].concat())
 }
 
 /// Returns the paths of the volumes, each with the value of a JSON key.
-fn of_places(output: &Output, key: &str) -> Vec<(String, serde_json::Value)> {
+fn of_volumes(output: &Output, key: &str) -> Vec<(String, serde_json::Value)> {
     let answer = json(output);
-    let places = answer["places"].as_array().unwrap().iter();
-    places.map(|place| (place["path"].as_str().unwrap().to_owned(), place[key].clone())).collect()
+    let volumes = answer["volumes"].as_array().unwrap().iter();
+    let of = |volume: &serde_json::Value| {
+        (volume["path"].as_str().unwrap().to_owned(), volume[key].clone())
+    };
+    volumes.map(of).collect()
 }
 
 fn json_list() -> serde_json::Value {
@@ -201,67 +206,67 @@ fn json_list() -> serde_json::Value {
 }
 
 #[test]
-fn places_are_added_moved_found_and_retired() {
+fn volumes_are_added_moved_found_and_retired() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name);
     let text = |name: &str| path(name).to_str().unwrap().to_owned();
     let home = path("home");
     let made = store("create", &home, &["--class", "staging", "--most", "1GiB", "--json"]);
-    assert_eq!(of_places(&made, "class"), [(text("home"), "staging".into())]);
+    assert_eq!(of_volumes(&made, "class"), [(text("home"), "staging".into())]);
     failed(&store("create", &home, &[]), 2);
-    let added = place("add", &home, &["capacity", &text("one"), "--most", "2GiB", "--json"]);
-    assert_eq!(of_places(&added, "bytes_max")[1], (text("one"), (2_u64 << 30).into()));
+    let added = volume("add", &home, &["capacity", &text("one"), "--most", "2GiB", "--json"]);
+    assert_eq!(of_volumes(&added, "bytes_max")[1], (text("one"), (2_u64 << 30).into()));
     done(&store("put", &home, &["--create", "--policy", "capacity-only", "ada", "1815"]));
     done(&store("compact", &home, &[]));
-    let moved = place("move", &home, &[&text("one"), &text("two"), "--json"]);
-    assert_eq!(of_places(&moved, "bytes_max")[1], (text("two"), (2_u64 << 30).into()));
+    let moved = volume("move", &home, &[&text("one"), &text("two"), "--json"]);
+    assert_eq!(of_volumes(&moved, "bytes_max")[1], (text("two"), (2_u64 << 30).into()));
     assert_eq!(std::fs::read_dir(path("one")).unwrap().count(), 0, "nothing is left there");
     // The volume is moved while the store is closed.
     std::fs::rename(path("two"), path("three")).unwrap();
     let missing = failed(&store("put", &home, &["grace", "1906"]), 2);
-    assert!(missing.contains(&text("two")) && missing.contains("place found"), "{missing}");
-    assert!(of_places(&place("list", &home, &["--json"]), "missing")[1].1.is_string());
-    assert!(done(&place("list", &home, &[])).contains("missing"));
+    assert!(missing.contains(&text("two")) && missing.contains("volume found"), "{missing}");
+    assert!(of_volumes(&volume("list", &home, &["--json"]), "missing")[1].1.is_string());
+    assert!(done(&volume("list", &home, &[])).contains("missing"));
     assert!(done(&store("stats", &home, &[])).contains("capacity, missing"));
     let checked = store("check", &home, &[]);
     let told = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert!(told.contains(&format!("missing: the capacity place {}", text("two"))), "{told}");
-    assert!(told.contains("not looked at: runs: 1, of the Kvs default"), "{told}");
+    assert!(told.contains(&format!("missing: the capacity volume {}", text("two"))), "{told}");
+    assert!(told.contains("not checked: runs: 1, of the Kvs default"), "{told}");
     assert!(!told.contains("damaged"), "{told}");
     let error = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(checked.status.code() == Some(3) && error.contains("place found"), "{error}");
+    assert!(checked.status.code() == Some(3) && error.contains("volume found"), "{error}");
     let checked = store("check", &home, &["--json"]);
     let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
     assert_eq!(report["missing"][0]["path"], text("two"));
     assert_eq!((&report["unchecked"]["runs"], &report["findings"]), (&1.into(), &json_list()));
     assert_eq!(checked.status.code(), Some(3));
-    let found = place("found", &home, &[&text("three"), "--json"]);
-    assert_eq!(of_places(&found, "class")[1], (text("three"), "capacity".into()));
+    let found = volume("found", &home, &[&text("three"), "--json"]);
+    assert_eq!(of_volumes(&found, "class")[1], (text("three"), "capacity".into()));
     assert_eq!(done(&store("get", &home, &["ada"])), "1815\n");
-    done(&place("retire", &home, &[&text("home")]));
-    assert!(done(&place("list", &home, &[])).contains("retiring"));
-    let again = place("add", &home, &["staging", &text("home"), "--most", "3GiB", "--json"]);
-    assert_eq!(of_places(&again, "bytes_max")[0], (text("home"), (3_u64 << 30).into()));
-    let table = done(&place("retire", &home, &[&text("three")]));
+    done(&volume("retire", &home, &[&text("home")]));
+    assert!(done(&volume("list", &home, &[])).contains("retiring"));
+    let again = volume("add", &home, &["staging", &text("home"), "--most", "3GiB", "--json"]);
+    assert_eq!(of_volumes(&again, "bytes_max")[0], (text("home"), (3_u64 << 30).into()));
+    let table = done(&volume("retire", &home, &[&text("three")]));
     assert!(!table.contains(&text("three")) && table.contains("home"), "{table}");
     assert_eq!(done(&store("get", &home, &["ada"])), "1815\n");
     done(&store("check", &home, &[]));
 }
 
 #[test]
-fn places_are_remembered_by_whole_paths() {
+fn volumes_are_remembered_by_whole_paths() {
     let scratch = tempfile::tempdir().unwrap();
     let in_scratch = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
         command.args(arguments).current_dir(scratch.path()).output().unwrap()
     };
     done(&in_scratch(&["store", "create", "home"]));
-    done(&in_scratch(&["store", "place", "add", "home", "staging", "./fast/"]));
+    done(&in_scratch(&["store", "volume", "add", "home", "staging", "./fast/"]));
     let home = scratch.path().join("home");
-    let places = of_places(&place("list", &home, &["--json"]), "class");
-    assert!(Path::new(&places[1].0) == scratch.path().join("fast"), "{places:?}");
-    done(&in_scratch(&["store", "place", "retire", "home", "fast"]));
-    assert_eq!(of_places(&place("list", &home, &["--json"]), "class").len(), 1);
+    let volumes = of_volumes(&volume("list", &home, &["--json"]), "class");
+    assert!(Path::new(&volumes[1].0) == scratch.path().join("fast"), "{volumes:?}");
+    done(&in_scratch(&["store", "volume", "retire", "home", "fast"]));
+    assert_eq!(of_volumes(&volume("list", &home, &["--json"]), "class").len(), 1);
 }
 
 #[test]
@@ -271,11 +276,11 @@ fn policies_are_shown_and_set() {
     done(&store("put", &home, &["--create", "ada", "1815"]));
     let shown = json(&store("policy", &home, &["--json"]));
     assert_eq!((&shown["kvs"], &shown["policy"]), (&"default".into(), &"fastest".into()));
-    assert_eq!(shown["classes"]["aged_values"][0], "pmem");
+    assert_eq!(shown["classes"]["old_values"][0], "pmem");
     let refused = failed(&store("policy", &home, &["staging-only"]), 2);
     assert!(refused.contains("staging") && refused.contains("add one"), "{refused}");
     let fast = scratch.path().join("fast");
-    done(&place("add", &home, &["staging", fast.to_str().unwrap()]));
+    done(&volume("add", &home, &["staging", fast.to_str().unwrap()]));
     let text = done(&store("policy", &home, &["staging-max-capacity"]));
     assert!(text.contains("store compact"), "{text}");
     let text = done(&store("policy", &home, &[]));
@@ -295,7 +300,7 @@ fn policies_are_shown_and_set() {
 }
 
 #[test]
-fn places_that_cannot_be_are_refused() {
+fn volumes_that_cannot_be_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let home = scratch.path().join("home");
     let text = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
@@ -303,26 +308,26 @@ fn places_that_cannot_be_are_refused() {
     let wrong = failed(&entresol(&["store", "create", &pmem, "--class", "staging"]), 2);
     assert!(wrong.contains("staging") && wrong.contains("plain path"), "{wrong}");
     let made = entresol(&["store", "create", &pmem, "--json"]);
-    assert_eq!(of_places(&made, "class")[0].1, "pmem");
+    assert_eq!(of_volumes(&made, "class")[0].1, "pmem");
     done(&store("create", &home, &[]));
-    let last = failed(&place("retire", &home, &[&text("home")]), 2);
-    assert!(last.contains("last place"), "{last}");
-    let none = failed(&place("retire", &home, &[&text("nowhere")]), 2);
+    let last = failed(&volume("retire", &home, &[&text("home")]), 2);
+    assert!(last.contains("last volume"), "{last}");
+    let none = failed(&volume("retire", &home, &[&text("nowhere")]), 2);
     assert!(none.contains("nowhere") && none.contains(&text("home")), "{none}");
-    failed(&place("move", &home, &[&text("nowhere"), &text("new")]), 2);
+    failed(&volume("move", &home, &[&text("nowhere"), &text("new")]), 2);
     assert!(!scratch.path().join("new").exists(), "nothing was made");
-    failed(&place("add", &home, &["capacity", &text("home")]), 2);
-    failed(&place("add", &home, &["capacity", &text("not/there")]), 2);
-    failed(&place("found", &home, &[&text("nowhere")]), 2);
+    failed(&volume("add", &home, &["capacity", &text("home")]), 2);
+    failed(&volume("add", &home, &["capacity", &text("not/there")]), 2);
+    failed(&volume("found", &home, &[&text("nowhere")]), 2);
     std::fs::create_dir(scratch.path().join("empty")).unwrap();
-    let no_place = failed(&place("found", &home, &[&text("empty")]), 2);
-    assert!(no_place.contains("no place of the store"), "{no_place}");
+    let no_volume = failed(&volume("found", &home, &[&text("empty")]), 2);
+    assert!(no_volume.contains("no volume of the store"), "{no_volume}");
     for (arguments, names) in [
-        (["add", &text("home"), "disk", &text("new")], "take pmem, staging or capacity"),
-        (["add", &text("home"), "pmem", "pmem:new"], "name the class pmem"),
+        (["add", &text("home"), "disk", &text("new")], "use pmem, staging or capacity"),
+        (["add", &text("home"), "pmem", "pmem:new"], "give the class pmem"),
         (["add", &text("home"), "pmem", "--most=1MiB"], "at least 64MiB"),
     ] {
-        let wrong = entresol(&[&["store", "place"], &arguments[..]].concat());
+        let wrong = entresol(&[&["store", "volume"], &arguments[..]].concat());
         let said = String::from_utf8_lossy(&wrong.stderr);
         assert!(wrong.status.code() == Some(2) && said.contains(names), "{said}");
     }
@@ -342,7 +347,7 @@ fn a_measured_store_is_one_json_object() {
     assert!(mixed["latency"]["p99_us"].is_f64());
     std::fs::create_dir(place).unwrap();
     let there = failed(&entresol(&["bench", "ycsb", "--directory", place]), 2);
-    assert!(there.contains("is there already"), "{there}");
+    assert!(there.contains("exists already"), "{there}");
 }
 
 #[test]
@@ -367,11 +372,11 @@ fn what_would_lie_in_the_store_is_refused_and_not_made() {
     let inside = inside.to_str().unwrap();
     for command in ["checkpoint", "salvage"] {
         let refused = failed(&store(command, &place, &[inside]), 2);
-        assert!(refused.contains("name a directory beside it"), "{refused}");
+        assert!(refused.contains("give a directory beside it"), "{refused}");
     }
     let home = place.to_str().unwrap();
-    let refused = failed(&entresol(&["store", "place", "add", home, "capacity", inside]), 2);
-    assert!(refused.contains("name a directory beside it"), "{refused}");
+    let refused = failed(&entresol(&["store", "volume", "add", home, "capacity", inside]), 2);
+    assert!(refused.contains("give a directory beside it"), "{refused}");
     assert!(!place.join("inside").exists());
     done(&store("checkpoint", &place, &[scratch.path().join("data2").to_str().unwrap()]));
 }
@@ -398,8 +403,8 @@ fn a_store_is_made_within_a_bound_by_put_as_well() {
     let place = scratch.path().join("data");
     done(&store("put", &place, &["--create", "--most", "64MiB", "key", "value"]));
     let home = place.to_str().unwrap();
-    let list = json(&entresol(&["store", "place", "list", "--json", home]));
-    assert_eq!(list["places"][0]["bytes_max"].as_u64(), Some(64 << 20));
+    let list = json(&entresol(&["store", "volume", "list", "--json", home]));
+    assert_eq!(list["volumes"][0]["bytes_max"].as_u64(), Some(64 << 20));
     let there = failed(&store("put", &place, &["--create", "--most", "64MiB", "key", "v"]), 2);
-    assert!(there.contains("leave --most out"), "{there}");
+    assert!(there.contains("--most is only for a new store"), "{there}");
 }

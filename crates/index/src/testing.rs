@@ -12,9 +12,10 @@ use entresol_base::rng::Rng;
 use entresol_base::sync::Mutex;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
-use entresol_media::{Counters, Counts, Direct, Observed};
+use entresol_media::{Direct, Observed};
+use entresol_simulated::{Counters, Counts};
 
-use entresol_media::crash::{Killed, Power, RecordedRegion, Recorder, RecorderOptions};
+use entresol_simulated::crash::{Killed, Power, RecordedRegion, Recorder, RecorderOptions};
 
 use crate::trial::{self, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, PoolOptions, VALUE_MAX};

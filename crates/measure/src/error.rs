@@ -82,8 +82,8 @@ pub enum BenchError {
 
 fn interrupted(has_results: bool) -> &'static str {
     match has_results {
-        true => "interrupted; what is shown is what there was until then",
-        false => "interrupted before there was anything to show",
+        true => "interrupted; the results are partial",
+        false => "interrupted before there were any results",
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Popularity {
 /// Error of a text that names no popularity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is no popularity: write uniform, zipf or zipf:THETA with THETA over 0 (zipf:0.99)"
+    "'{text}' is not a distribution: use uniform, zipf or zipf:THETA with THETA above 0 (zipf:0.99)"
 )]
 pub struct ParsePopularityError {
     text: String,

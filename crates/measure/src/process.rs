@@ -1,5 +1,6 @@
 //! Figures of the kernel: processor time of threads and processes, resident memory, and the process
 //! that listens at an address. The files read are those of `/proc`, which is no medium.
+#![expect(clippy::disallowed_methods, reason = "the files are those of /proc, which is no medium")]
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};

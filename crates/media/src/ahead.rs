@@ -27,7 +27,7 @@ pub(crate) fn try_read(file: &File, offset: u64, len: usize, out: &mut Vec<u8>) 
 
 /// Reads of a file that were begun, each with the time at which it is done.
 #[derive(Debug)]
-pub(crate) struct Begun<T>(Vec<Range<T>>);
+pub struct Begun<T>(Vec<Range<T>>);
 
 #[derive(Debug)]
 struct Range<T> {
@@ -44,7 +44,7 @@ impl<T> Default for Begun<T> {
 
 impl<T: Copy> Begun<T> {
     /// Notes a read. Forgets the oldest one if there are too many.
-    pub(crate) fn add(&mut self, offset: u64, len: u64, done: T) {
+    pub fn add(&mut self, offset: u64, len: u64, done: T) {
         if self.0.len() == BEGUN_MAX {
             self.0.remove(0);
         }
@@ -52,13 +52,13 @@ impl<T: Copy> Begun<T> {
     }
 
     /// Returns the time at which a read that covers the range is done, if there is one.
-    pub(crate) fn find(&self, offset: u64, len: u64) -> Option<T> {
+    pub fn find(&self, offset: u64, len: u64) -> Option<T> {
         self.0.iter().find(|it| it.has(offset, len)).map(|it| it.done)
     }
 
     /// Returns the time at which a read that covers the range is done, and forgets the read, since
     /// it was waited for.
-    pub(crate) fn take(&mut self, offset: u64, len: u64) -> Option<T> {
+    pub fn take(&mut self, offset: u64, len: u64) -> Option<T> {
         let place = self.0.iter().position(|it| it.has(offset, len))?;
         Some(self.0.remove(place).done)
     }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::access::Access;
 use crate::medium::{MediumKind, MediumSpec};
 
 /// Units of cost in a nanosecond.
@@ -39,15 +40,6 @@ const FORMAT: u32 = 3;
 const COST_NS_MAX: f64 = 200_000_000.0;
 /// Maximum cost of an access of 1 MiB: that of 256 pages of the maximum cost.
 const LARGE_NS_MAX: f64 = 256.0 * COST_NS_MAX;
-
-/// Kind of access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Moves bytes from the medium.
-    Read = 0,
-    /// Moves bytes to the medium.
-    Write = 1,
-}
 
 /// Origin of a table. Printed with every result that depends on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -13,25 +13,34 @@ use rustix::time::{
 
 /// A descriptor that is readable from [`Event::signal`] to [`Event::clear`].
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub struct Event(OwnedFd);
 
 impl Event {
-    pub(crate) fn new() -> io::Result<Event> {
+    /// Makes an event that is not signalled.
+    ///
+    /// # Errors
+    /// If the system refuses another descriptor.
+    pub fn new() -> io::Result<Event> {
         Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    pub(crate) fn signal(&self) {
+    /// Makes the descriptor readable.
+    pub fn signal(&self) {
         // Fails only after 2^64 signals without a clear; the descriptor is readable then.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    pub(crate) fn clear(&self) {
+    /// Makes the descriptor unreadable.
+    pub fn clear(&self) {
         // Fails if there was no signal; there is nothing to clear then.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
     /// Waits for a signal, at most for `timeout`.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         wait_readable(&self.0, timeout)
     }
 }

@@ -1,9 +1,9 @@
 //! Small files as a whole: file operations for other crates, on files that are no media.
 #![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a file that is read as one text. No configuration or table is larger.
@@ -71,6 +71,14 @@ pub fn is_within(path: &Path, directory: &Path) -> io::Result<bool> {
     Ok(fs::canonicalize(there)?.starts_with(fs::canonicalize(directory)?))
 }
 
+/// Returns the absolute path without symbolic links.
+///
+/// # Errors
+/// If there is nothing at the path, or it cannot be looked at.
+pub fn canonical(path: &Path) -> io::Result<PathBuf> {
+    fs::canonicalize(path)
+}
+
 /// Makes the file's name durable.
 pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
@@ -123,6 +131,22 @@ pub fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
+}
+
+/// Returns true if the path is a socket; a symbolic link is not followed.
+///
+/// # Errors
+/// If there is nothing at the path, or it cannot be looked at.
+pub fn is_socket(path: &Path) -> io::Result<bool> {
+    fs::symlink_metadata(path).map(|metadata| metadata.file_type().is_socket())
+}
+
+/// Sets who may read, write and execute the file, in the bits of `chmod`.
+///
+/// # Errors
+/// If there is no such file, or it is another user's.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Makes the directory, with its parents, unless it exists.

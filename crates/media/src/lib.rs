@@ -4,25 +4,24 @@
 //! code is in the private folder `raw`. It knows nothing of caches, stores or protocols.
 //!
 //! - Memory: the trait [`Region`], and [`Direct`], its implementation over anonymous memory,
-//!   persistent memory or an ordinary mapped file.
+//!   persistent memory or an ordinary mapped file. [`Observed`] reports every access to an
+//!   [`Observer`].
 //! - Files written in place: [`MappedFile`].
 //! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or a pool of threads.
 //! - Shares of media: [`Account`] and [`CostTable`], by which every tenant's accesses are charged.
 //! - Directories and small files: [`Directory`] and [`files`].
-//! - Simulated disks with faults, in virtual time: [`disk`].
 //! - Models of devices: [`model`].
 //! - Loops for measuring memory: [`probe`].
 //! - Facts about the machine: [`machine`]. An asymmetric fence: [`Barrier`].
 #![deny(unsafe_code)]
 
+mod access;
 pub mod account;
 mod ahead;
 mod barrier;
 pub mod block;
 pub mod cost;
-pub mod crash;
 pub mod directory;
-pub mod disk;
 mod event;
 pub mod files;
 pub mod machine;
@@ -36,19 +35,22 @@ mod raw;
 pub mod region;
 mod streaming;
 
+pub use access::Access;
 pub use account::{Account, AccountHandle, Admission, Limit, Usage};
+pub use ahead::Begun;
 pub use barrier::Barrier;
 pub use block::{
     Alignment, Backend, BackendChoice, BlockFile, BlockOptions, IoBuffer, IoCompletion, IoQueue,
     IoRequest, SlotPool, open_block_file,
 };
-pub use cost::{Access, CostTable};
+pub use cost::CostTable;
 pub use directory::{Directory, LocalDirectory};
+pub use event::Event;
 pub use mapped::{MapOptions, MappedFile, MappedKind, RegionFile};
 pub use medium::{MediumKind, MediumSpec};
 pub use model::ModelName;
-pub use observe::{Counters, Counts, Observed, Observer};
-pub use placement::{FileError, lacks_descriptors};
+pub use observe::{Observed, Observer};
+pub use placement::{FileError, PAGE_BYTES, lacks_descriptors};
 pub use region::{
     Direct, FlushKind, FoundPair, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions,
 };

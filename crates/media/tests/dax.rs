@@ -3,6 +3,7 @@
 //! Few machines have one, so these tests are ignored unless run with `--ignored`. `.ci/dax-vm` runs
 //! them in a machine that has.
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};

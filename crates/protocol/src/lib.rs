@@ -20,6 +20,7 @@ mod meta;
 mod parse;
 mod refusal;
 mod request;
+mod scan;
 
 pub use exptime::{Exptime, Lifetime};
 pub use key::{Key, KeyBuffer, Keys};

@@ -3,7 +3,7 @@
 //! Every flag that changes the execution is a field. The tokens themselves are kept too, since a
 //! reply repeats them in the order of the request.
 
-use crate::parse::Words;
+use crate::scan::Words;
 use crate::{Exptime, Key};
 
 /// Flag tokens of a meta command, in the order of the line.

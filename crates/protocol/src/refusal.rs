@@ -33,7 +33,8 @@ pub enum Step<'a> {
 }
 
 impl Step<'_> {
-    /// Whether it can be the front of so many bytes: it takes some of them, or waits for more.
+    /// Returns true if the step can result from parsing `bytes` bytes: it consumes some of them or
+    /// waits for more.
     pub(crate) fn is_of(&self, bytes: usize) -> bool {
         match *self {
             Step::Incomplete { needed } => needed > bytes,
@@ -44,7 +45,7 @@ impl Step<'_> {
     }
 }
 
-/// How a connection goes on after a refusal.
+/// State of the stream after a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRefusal {
     /// The next request follows immediately.

@@ -23,9 +23,10 @@ pub(super) const CPU_PUT: Picos = Picos::from_nanos(6_500);
 pub(super) const CPU_GET: Picos = Picos::from_nanos(5_000);
 
 /// Explanation of both costs, for the scenarios.
-pub(super) const CPU_SAID: &str = "A put takes 6.5 us of a processor, more than our store takes \
-    on a machine of today, and a get 5 us, about what it takes (docs/store.md); what freezing and \
-    merging compute takes no time.";
+pub(super) const CPU_SAID: &str = "A put takes 6.5 us of a processor, more than our store takes on \
+                                   a machine of today, and a get 5 us, about what it takes \
+                                   (docs/store.md); flushes and compactions take no processor \
+                                   time.";
 
 /// Processors of a machine. A thread that computes has one of them to itself and waits until one is
 /// free.

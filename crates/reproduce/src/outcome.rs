@@ -15,7 +15,7 @@ pub struct Outcome {
     pub scenario: Vec<String>,
     /// Comparisons with the paper.
     pub checks: Vec<Check>,
-    /// Drawings from [`crate::report::svg`] for the page.
+    /// Drawings from [`entresol_measure::report::svg`] for the page.
     pub drawings: Vec<String>,
 }
 

@@ -11,9 +11,10 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use entresol_service::registry::Registry;
+use entresol_service::sharing::Sharing;
 use tokio::sync::oneshot;
 
-use crate::registry::Registry;
 use crate::{metrics, view};
 
 /// Page served at `/`. The only thing it fetches is `/sharing.json`.
@@ -31,7 +32,11 @@ pub(crate) struct Admin {
 
 impl Admin {
     /// Serves on `listener`, which is already bound.
-    pub(crate) fn start(listener: TcpListener, registry: Arc<Registry>) -> io::Result<Self> {
+    pub(crate) fn start(
+        listener: TcpListener,
+        registry: Arc<Registry>,
+        sharing: Arc<Sharing>,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -41,11 +46,11 @@ impl Admin {
                 let listener = match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => listener,
                     Err(error) => {
-                        tracing::error!(%error, "the admin listener cannot start");
+                        tracing::error!(%error, "cannot start the admin listener");
                         return;
                     }
                 };
-                let serve = axum::serve(listener, routes(registry)).into_future();
+                let serve = axum::serve(listener, routes(registry, sharing)).into_future();
                 let serving = tokio::spawn(serve);
                 // An error means that the sender is gone, which also means to stop.
                 let _ = stopped.await;
@@ -63,24 +68,30 @@ impl Drop for Admin {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the admin thread has panicked");
+            tracing::error!("the admin thread panicked");
         }
     }
 }
 
-fn routes(registry: Arc<Registry>) -> Router {
-    let (for_metrics, for_health, for_json, for_sharing) =
-        (Arc::clone(&registry), Arc::clone(&registry), Arc::clone(&registry), registry);
+fn routes(registry: Arc<Registry>, sharing: Arc<Sharing>) -> Router {
+    let both = (Arc::clone(&registry), sharing);
+    let (for_metrics, for_sharing) = (both.clone(), both);
+    let (for_health, for_json) = (Arc::clone(&registry), registry);
     Router::new()
         .route("/", get(|| async { page(DASHBOARD) }))
         .route(
             "/sharing.json",
-            get(move || async move { typed("application/json", view::json(&for_sharing)) }),
+            get(move || async move {
+                let (registry, sharing) = &for_sharing;
+                typed("application/json", view::json(registry, sharing))
+            }),
         )
         .route(
             "/metrics",
             get(move || async move {
-                typed("text/plain; version=0.0.4; charset=utf-8", metrics::prometheus(&for_metrics))
+                let (registry, sharing) = &for_metrics;
+                let text = metrics::prometheus(registry, sharing);
+                typed("text/plain; version=0.0.4; charset=utf-8", text)
             }),
         )
         .route("/stats.json", {

@@ -38,7 +38,7 @@ impl Buffer {
     #[inline]
     pub(crate) fn consume(&mut self, count: usize) {
         let held = self.data().len();
-        debug_assert!(count <= held, "{count} bytes are dealt with, {held} were received");
+        debug_assert!(count <= held, "{count} bytes were consumed, but only {held} received");
         self.start = (self.start + count).min(self.end);
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -55,7 +55,11 @@ impl Buffer {
     #[inline]
     pub(crate) fn filled(&mut self, count: usize) {
         let room = self.bytes.len() - self.end;
-        debug_assert!(count <= room, "{count} bytes were received, there was room for {room}");
+        debug_assert!(
+            count <= room,
+            "{count} bytes were received, but there was room for {room} \
+                                      only"
+        );
         self.end = (self.end + count).min(self.bytes.len());
     }
 

@@ -3,13 +3,13 @@
 use std::io::{self, Read, Write};
 
 use entresol_base::Nanos;
+use entresol_service::executor::{Output, Session};
+use entresol_service::tenant::ConnectionGuard;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use crate::buffer::Buffer;
-use crate::executor::{Output, Session};
-use crate::tenant::ConnectionGuard;
 
 /// Socket of either kind.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl Connection {
         );
     }
 
-    /// Whether something other than the client must happen first.
+    /// Returns true if the connection cannot continue until something other than its client acts.
     pub(crate) fn is_held(&self) -> bool {
         self.reads > 0 || self.parked_until.is_some() || self.waiting
     }

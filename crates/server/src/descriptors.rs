@@ -1,8 +1,9 @@
 //! Budget of file descriptors: counted at the start, before a connection could fail for lack of
 //! one.
 
+use entresol_service::config::Settings;
+
 use crate::StartError;
-use crate::config::Settings;
 
 /// Descriptors of the process besides connections: standard streams, logs, the admin listener and
 /// its clients.

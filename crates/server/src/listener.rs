@@ -5,23 +5,19 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use entresol_media::files;
+use entresol_service::config::{TCP_BACKLOG, TenantSettings};
 use mio::net::{TcpListener, UnixListener};
 use socket2::{Domain, Protocol, Socket, Type};
-
-use crate::config::TenantSettings;
-
-/// Connections that the kernel queues until they are accepted.
-pub(crate) const BACKLOG: i32 = 1024;
 
 /// Error of binding a tenant's listeners.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// Another process listens there.
-    #[error("cannot listen on {place}: it is in use; free it or choose another")]
+    #[error("cannot listen on {place}: the address is in use; free it or choose another")]
     InUse {
         /// Address or path.
         place: String,
@@ -134,7 +130,7 @@ fn tcp_socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 
 fn listen_tcp(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = tcp_socket(address, shared)?;
-    socket.listen(BACKLOG)?;
+    socket.listen(TCP_BACKLOG)?;
     Ok(TcpListener::from_std(socket.into()))
 }
 
@@ -143,24 +139,22 @@ fn bind_unix(
     path: &Path,
     mode: u32,
 ) -> Result<(std::os::unix::net::UnixListener, SocketFile), ListenError> {
-    use std::os::unix::fs::FileTypeExt;
     use std::os::unix::net::{UnixListener, UnixStream};
 
     let place = path.to_string_lossy().into_owned();
     let error = |cause| ListenError::new(&place, cause);
-    if let Ok(metadata) = std::fs::symlink_metadata(path) {
-        if !metadata.file_type().is_socket() {
+    if let Ok(is_socket) = files::is_socket(path) {
+        if !is_socket {
             return Err(ListenError::NotASocket { place });
         }
         if UnixStream::connect(path).is_ok() {
             return Err(ListenError::InUse { place });
         }
-        entresol_media::files::remove(path).map_err(error)?;
+        files::remove(path).map_err(error)?;
     }
     let listener = UnixListener::bind(path).map_err(error)?;
     let file = SocketFile(path.to_owned());
-    let permissions = std::fs::Permissions::from_mode(mode);
-    std::fs::set_permissions(path, permissions).map_err(error)?;
+    files::set_mode(path, mode).map_err(error)?;
     listener.set_nonblocking(true).map_err(error)?;
     Ok((listener, file))
 }
@@ -172,6 +166,6 @@ pub(crate) struct SocketFile(PathBuf);
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // The file may already be gone.
-        let _ = entresol_media::files::remove(&self.0);
+        let _ = files::remove(&self.0);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use entresol_service::VERSION;
+use entresol_service::registry::Registry;
+use entresol_service::sharing::Sharing;
 use serde_json::{Value, json};
 
-use crate::executor::VERSION;
-use crate::registry::Registry;
 use crate::view::{self, View};
 
 /// A family of samples, one sample a tenant.
@@ -16,7 +17,7 @@ struct Family {
 }
 
 /// Renders all metrics in Prometheus' text format.
-pub(crate) fn prometheus(registry: &Registry) -> String {
+pub(crate) fn prometheus(registry: &Registry, controller: &Sharing) -> String {
     let mut families: Vec<Family> = Vec::new();
     let mut sample = |name: String, kind: &'static str, labels: String, value: f64| match families
         .iter_mut()
@@ -56,7 +57,7 @@ pub(crate) fn prometheus(registry: &Registry) -> String {
             }
         }
     }
-    sharing(&view::view(registry), &mut sample);
+    sharing(&view::view(registry, controller), &mut sample);
     render(&families)
 }
 

@@ -1,24 +1,24 @@
 //! A server from start to stop, and its changes in between. Every step that can be refused is tried
 //! before any takes effect.
 
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use entresol_base::Clock;
-use entresol_cache::{Cache, CloseError, Config as CacheConfig};
-use entresol_media::MediumSpec;
-use entresol_media::cost::{self, CostTable};
+use entresol_cache::{Cache, CloseError};
+use entresol_service::config::{AdminAddress, ConnectionLimits, Settings, TenantSettings};
+use entresol_service::maintenance::Maintenance;
+use entresol_service::opening::{self, Opened};
+use entresol_service::registry::Registry;
+use entresol_service::sharing::{Sharing, SharingThread};
+use entresol_service::tenant::{ServerFacts, Tenant};
 
 use crate::admin::Admin;
-use crate::config::{AdminAddress, Settings, TenantSettings};
-use crate::event_loop::{self, LoopHandle, Order};
+use crate::event_loop::{self, LoopBell, LoopHandle, Order};
 use crate::listener::{self, Bound, SocketFile};
-use crate::maintenance::Maintenance;
-use crate::registry::Registry;
-use crate::sharing::{Sharing, SharingThread};
-use crate::tenant::{ServerFacts, Tenant};
-use crate::{ReloadError, StartError, descriptors};
+use crate::{StartError, descriptors};
 
 /// A running server. Dropping it without [`Running::stop`] leaves its threads running.
 pub struct Running {
@@ -26,24 +26,24 @@ pub struct Running {
     pub(crate) registry: Arc<Registry>,
     pub(crate) loops: Vec<LoopHandle>,
     /// Tenants by their place in the loops.
-    pub(crate) members: Vec<Option<Member>>,
+    members: Vec<Option<Member>>,
     admin: Option<Admin>,
     maintenance: Option<Maintenance>,
     pub(crate) sharing: Option<SharingThread>,
 }
 
 /// A tenant that is being served.
-pub(crate) struct Member {
-    pub(crate) tenant: Arc<Tenant>,
-    pub(crate) tcp_addresses: Vec<SocketAddr>,
+struct Member {
+    tenant: Arc<Tenant>,
+    tcp_addresses: Vec<SocketAddr>,
     _socket_file: Option<SocketFile>,
 }
 
 /// A tenant whose listeners are bound and whose cache is open, but which is not served yet.
 pub(crate) struct Prepared {
     settings: TenantSettings,
-    bound: Bound,
-    cache: Arc<Cache>,
+    pub(crate) bound: Bound,
+    opened: Opened,
 }
 
 /// Starts a server.
@@ -74,19 +74,17 @@ pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, Start
         let started = event_loop::start(number, Arc::clone(&registry), limits, slow_log)?;
         running.loops.push(started);
     }
-    for prepared in prepared {
-        running.admit(prepared)?;
-    }
+    running.admit_all(prepared, running.settings.limits)?;
     running.publish();
     running.maintenance = Some(Maintenance::start(Arc::clone(&registry))?);
-    let bells = running.loops.iter().map(LoopHandle::bell).collect();
-    let sharing = Sharing::new(&running.settings.sharing, Arc::clone(&registry), bells)?;
-    registry.set_sharing(&sharing);
-    running.sharing = Some(SharingThread::start(sharing)?);
+    let bells: Vec<LoopBell> = running.loops.iter().map(LoopHandle::bell).collect();
+    let released = Box::new(move || bells.iter().for_each(LoopBell::limits_changed));
+    let sharing = Sharing::new(&running.settings.sharing, Arc::clone(&registry), released)?;
+    running.sharing = Some(SharingThread::start(Arc::clone(&sharing))?);
     let policy = running.settings.sharing.policy.name();
     tracing::info!(policy, "sharing");
     if let Some(listener) = admin_listener {
-        let admin = Admin::start(listener, registry)?;
+        let admin = Admin::start(listener, registry, sharing)?;
         tracing::info!(address = %admin.address, "admin listener");
         running.admin = Some(admin);
     }
@@ -96,42 +94,6 @@ pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, Start
 fn bind_admin(AdminAddress(address): AdminAddress) -> Result<std::net::TcpListener, StartError> {
     std::net::TcpListener::bind(address)
         .map_err(|cause| StartError::AdminListener { address, cause })
-}
-
-/// Finds the measured cost table by which a tenant's accesses are charged, if there is one: the
-/// tenant's own, or that of another tenant on the same device. The log says which.
-fn find_costs(
-    tenant: &TenantSettings,
-    settings: &Settings,
-) -> Result<Option<Arc<CostTable>>, StartError> {
-    let device = tenant.device();
-    let others = settings.tenants.iter().filter(|other| other.device() == device);
-    let mut found = None;
-    for of in std::iter::once(tenant).chain(others) {
-        let failed = |cause| StartError::Costs { tenant: of.name.clone(), cause };
-        found = cost::find(&of.medium, of.cost_table.as_deref()).map_err(failed)?;
-        if found.is_some() {
-            break;
-        }
-    }
-    let Some((table, path)) = found else {
-        tracing::info!(
-            tenant = %tenant.name,
-            medium = %tenant.medium,
-            "no measured cost table: charging by a published one; entresol profile measures one"
-        );
-        return Ok(None);
-    };
-    let source = table.source();
-    tracing::info!(
-        tenant = %tenant.name,
-        table = %path.display(),
-        measured = %source.medium,
-        date = %source.date,
-        spread = source.spread,
-        "charging by a measured cost table"
-    );
-    Ok(Some(Arc::new(table)))
 }
 
 /// Binds and opens tenants, all or none.
@@ -145,42 +107,13 @@ pub(crate) fn prepare(
         let listen = |cause| StartError::Listen { tenant: tenant.name.clone(), cause };
         bound.push(listener::bind(tenant, settings.threads).map_err(listen)?);
     }
-    let mut costs = Vec::new();
-    for tenant in tenants {
-        costs.push(find_costs(tenant, settings)?);
-    }
-    let mut prepared: Vec<Prepared> = Vec::new();
-    let mut created: Vec<PathBuf> = Vec::new();
-    for ((tenant, bound), costs) in tenants.iter().zip(bound).zip(costs) {
-        created.extend(file_to_be_created(tenant));
-        let config = CacheConfig { costs, ..tenant.cache(settings) };
-        match Cache::open(config, Arc::clone(clock)) {
-            Ok(cache) => {
-                prepared.push(Prepared { settings: (*tenant).clone(), bound, cache });
-            }
-            Err(cause) => {
-                drop(prepared);
-                for path in created {
-                    // The file may not have been created.
-                    let _ = entresol_media::files::remove(&path);
-                }
-                return Err(StartError::Cache { tenant: tenant.name.clone(), cause });
-            }
-        }
-    }
-    Ok(prepared)
-}
-
-/// File of the medium, if opening the cache will create it.
-fn file_to_be_created(tenant: &TenantSettings) -> Option<PathBuf> {
-    match &tenant.medium {
-        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }
-            if !entresol_media::files::exists(path) =>
-        {
-            Some(path.clone())
-        }
-        _ => None,
-    }
+    let opened = opening::open(tenants, settings, clock)?;
+    let prepare = |((tenant, bound), opened): ((&&TenantSettings, _), _)| Prepared {
+        settings: (*tenant).clone(),
+        bound,
+        opened,
+    };
+    Ok(tenants.iter().zip(bound).zip(opened).map(prepare).collect())
 }
 
 impl Running {
@@ -215,81 +148,95 @@ impl Running {
         self.registry.is_healthy()
     }
 
-    /// Starts to serve a prepared tenant.
-    pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<(), StartError> {
-        let Prepared { settings, bound, cache } = prepared;
+    /// Starts to serve prepared tenants, all or none.
+    pub(crate) fn admit_all(
+        &mut self,
+        prepared: Vec<Prepared>,
+        limits: ConnectionLimits,
+    ) -> Result<(), StartError> {
+        let mut admitted = Vec::new();
+        for prepared in prepared {
+            match self.admit(prepared, limits) {
+                Ok(one) => admitted.push(one),
+                Err(error) => {
+                    for (place, _) in &admitted {
+                        self.withdraw(*place);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        admitted.into_iter().for_each(|(_, opened)| opened.keep());
+        Ok(())
+    }
+
+    /// Starts to serve a prepared tenant. Returns its place, and its cache to be kept.
+    fn admit(
+        &mut self,
+        prepared: Prepared,
+        limits: ConnectionLimits,
+    ) -> Result<(usize, Opened), StartError> {
+        let Prepared { settings, bound, opened } = prepared;
         let place = self.members.iter().position(Option::is_none).unwrap_or_else(|| {
             self.members.push(None);
             self.members.len() - 1
         });
-        let statistics = cache.statistics();
-        tracing::info!(
-            tenant = %settings.name,
-            listen = %bound.places.join(" "),
-            medium = %settings.medium,
-            access = %statistics.access,
-            dram_quota = %settings.dram_quota,
-            medium_quota = %settings.medium_quota,
-            restored_items = statistics.restored_items,
-            "serving a tenant"
-        );
-        if let Some(file) = cache.file() {
-            for remark in file.remarks() {
-                tracing::warn!(tenant = %settings.name, "{remark}");
-            }
-        }
-        let tenant = Tenant::new(
-            settings,
-            self.settings.limits,
-            cache,
-            self.registry.facts.clone(),
-            Arc::clone(&self.registry.clock),
-        );
+        log_tenant(&settings, &bound, opened.cache());
+        let tenant =
+            Tenant::new(settings, limits, Arc::clone(opened.cache()), self.registry.facts.clone());
         tenant.set_addresses(bound.places);
         let orders = self.loops.iter().zip(bound.loops).map(|(handle, listeners)| {
             handle.order(Order::Admit { place, tenant: Arc::clone(&tenant), listeners })
         });
-        let answers: Vec<_> = orders.collect();
+        let orders: Vec<_> = orders.collect();
         self.members[place] = Some(Member {
             tenant,
             tcp_addresses: bound.tcp_addresses,
             _socket_file: bound.socket_file,
         });
-        for answer in answers {
-            answer.recv().unwrap_or_else(|_| Err(loop_is_gone()))?;
+        let answer = |order: Receiver<_>| order.recv().unwrap_or_else(|_| Err(loop_is_gone()));
+        let answers: Vec<io::Result<()>> = orders.into_iter().map(answer).collect();
+        if let Some(error) = answers.into_iter().find_map(Result::err) {
+            self.withdraw(place);
+            return Err(error.into());
         }
-        Ok(())
+        Ok((place, opened))
     }
 
-    /// Stops serving a tenant and closes its cache.
-    pub(crate) fn dismiss(&mut self, place: usize) {
-        let Some(member) = self.members.get_mut(place).and_then(Option::take) else { return };
-        let answers: Vec<_> =
+    /// Takes a tenant out of every loop; its cache stays open.
+    fn withdraw(&mut self, place: usize) -> Option<Member> {
+        let member = self.members.get_mut(place)?.take()?;
+        let orders: Vec<_> =
             self.loops.iter().map(|handle| handle.order(Order::Dismiss { place })).collect();
-        for answer in answers {
+        for order in orders {
             // A loop that has ended has dismissed all its tenants.
-            let _ = answer.recv();
+            let _ = order.recv();
         }
+        Some(member)
+    }
+
+    /// Stops serving the tenant of this name and closes its cache.
+    pub(crate) fn dismiss(&mut self, name: &str) {
+        let is_it = |member: &Option<Member>| {
+            member.as_ref().is_some_and(|member| member.tenant.name() == name)
+        };
+        let place = self.members.iter().position(is_it);
+        let Some(member) = place.and_then(|place| self.withdraw(place)) else { return };
         self.publish();
-        let name = member.tenant.name();
         match member.tenant.cache().close() {
-            Ok(()) => tracing::info!(tenant = %name, "no longer serving a tenant"),
+            Ok(()) => tracing::info!(tenant = %name, "stopped serving a tenant"),
             Err(error) => tracing::error!(tenant = %name, %error, "cannot close a cache cleanly"),
         }
     }
 
-    /// Publishes the current tenants to the admin listener and the background threads.
-    pub(crate) fn publish(&self) {
-        let tenants = self.members.iter().flatten().map(|member| Arc::clone(&member.tenant));
-        self.registry.set_tenants(tenants.collect());
+    /// Tenants in the loops.
+    pub(crate) fn served(&self) -> Vec<Arc<Tenant>> {
+        self.members.iter().flatten().map(|member| Arc::clone(&member.tenant)).collect()
     }
 
-    /// Changes the running server so that it runs with `settings`.
-    ///
-    /// # Errors
-    /// When a setting cannot be changed live or is refused; the server then goes on as before.
-    pub fn reload(&mut self, settings: Settings) -> Result<(), ReloadError> {
-        crate::reload::reload(self, settings)
+    /// Publishes the current tenants to the admin listener and the background threads.
+    pub(crate) fn publish(&self) {
+        self.registry.set_tenants(self.served());
     }
 
     /// Accepts no more connections, answers pending requests, closes the caches, and ends.
@@ -320,6 +267,25 @@ impl Running {
     }
 }
 
-fn loop_is_gone() -> std::io::Error {
-    std::io::Error::other("an event loop has ended")
+fn log_tenant(settings: &TenantSettings, bound: &Bound, cache: &Cache) {
+    let statistics = cache.statistics();
+    tracing::info!(
+        tenant = %settings.name,
+        listen = %bound.places.join(" "),
+        medium = %settings.medium,
+        access = %statistics.access,
+        dram_quota = %settings.dram_quota,
+        medium_quota = %settings.medium_quota,
+        restored_items = statistics.restored_items,
+        "serving a tenant"
+    );
+    if let Some(file) = cache.file() {
+        for remark in file.remarks() {
+            tracing::warn!(tenant = %settings.name, "{remark}");
+        }
+    }
+}
+
+fn loop_is_gone() -> io::Error {
+    io::Error::other("an event loop has ended")
 }

@@ -1,9 +1,9 @@
 //! Signals of the system to the process: stop, or reload the configuration.
 
+use entresol_service::config::Settings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use crate::config::Settings;
 use crate::server::Running;
 
 /// Serves until SIGTERM, SIGINT or SIGUSR1, memcached's graceful stop. On SIGHUP, asks `read` for
@@ -25,7 +25,7 @@ pub fn serve(
             read().and_then(|settings| running.reload(settings).map_err(|error| error.to_string()));
         if let Err(reason) = reloaded {
             for line in reason.lines() {
-                tracing::error!("not reloaded, the old configuration stays: {line}");
+                tracing::error!("not reloaded, the old configuration remains in force: {line}");
             }
         }
     }

@@ -45,7 +45,7 @@ impl<T> Slab<T> {
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        assert!(slot.value.is_none(), "place {index} was free, but has a holder");
+        assert!(slot.value.is_none(), "slot {index} was free, but has a holder");
         slot.value = Some(value);
         Key { index, generation: slot.generation }
     }
@@ -68,7 +68,7 @@ impl<T> Slab<T> {
         }
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1) & 0x7fff_ffff;
-        debug_assert!(!self.free.contains(&key.index), "place {} was freed twice", key.index);
+        debug_assert!(!self.free.contains(&key.index), "slot {} was freed twice", key.index);
         self.free.push(key.index);
         Some(value)
     }

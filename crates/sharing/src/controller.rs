@@ -10,11 +10,12 @@ use entresol_base::Nanos;
 
 use crate::decision::Decisions;
 use crate::error::SettingsErrors;
-use crate::policy::{self, Hands, Member, Policy, Tick};
+use crate::policy::{self, Policy};
 use crate::reading::{Meters, Reading};
 use crate::settings::Settings;
 use crate::tenant::{MediumId, TenantId, TenantSettings};
 use crate::throttle::{Action, Throttle, Throttles};
+use crate::tick::{Hands, Member, Tick};
 use crate::view::{Recent, TenantView};
 
 /// Longest time to the next tick, so that views stay fresh.

@@ -70,6 +70,7 @@ pub mod settings;
 mod sketch;
 mod tenant;
 mod throttle;
+mod tick;
 mod view;
 mod window;
 

@@ -157,7 +157,7 @@ impl Throttles {
         self.of(tenant) != Throttle::Free
     }
 
-    /// Everybody who is slowed at all.
+    /// Returns all throttles except `Free`, with their tenants and media.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TenantId, MediumId, Throttle)> {
         self.set.iter().map(|(&(tenant, medium), &throttle)| (tenant, medium, throttle))
     }

@@ -66,7 +66,7 @@ fn options() -> KvdbOptions {
         segment_bytes: 128 << 10,
         generation_bytes: 512 << 10,
         memory_bytes: 16 << 20,
-        entry_cache_bytes: 1 << 20,
+        row_cache_bytes: 1 << 20,
         reserve_bytes: 4 << 20,
         ..KvdbOptions::default()
     }

@@ -31,7 +31,7 @@ pub enum StoreError {
     /// A file holds something other than what the store wrote there.
     #[error(
         "{path} is damaged at {offset}: {what}; other data can still be read: `store check` lists \
-         what cannot, `store salvage` copies what can"
+         the damage, `store salvage` copies the rest"
     )]
     Damaged {
         /// The file.
@@ -43,8 +43,8 @@ pub enum StoreError {
     },
     /// The file has a format version that this program does not know.
     #[error(
-        "{path} has format version {found}, this program knows {known}; open it with the program \
-         that wrote it"
+        "{path} has format version {found}, but this program reads version {known}: open it with \
+         the program that wrote it"
     )]
     Version {
         /// The file.
@@ -56,15 +56,15 @@ pub enum StoreError {
     },
     /// The only room left is the reserve for deletes and compactions, or there is none to flush
     /// with and too much waits to be flushed.
-    #[error("no room: {what}; what is there can be read, and writing goes on once there is room")]
+    #[error("no room: {what}; data can be read, and writes work again once there is room")]
     NoRoom {
         /// The operation that was refused.
         what: String,
     },
     /// This process, or the system, has as many files open as it may.
     #[error(
-        "{cause}; raise the limit of open files (`ulimit -n`): the store needs about {needed}, one \
-         for each run and segment, beside what else is open"
+        "{cause}: raise the limit of open files (`ulimit -n`); the store needs about {needed}, one \
+         for each run and segment, besides other open files"
     )]
     Descriptors {
         /// Error of the file that could not be opened.
@@ -73,7 +73,7 @@ pub enum StoreError {
         needed: usize,
     },
     /// There are more range deletes than one run can hold.
-    #[error("{path} cannot hold more than {most} prefixes that are gone; compact, then go on")]
+    #[error("{path} cannot hold more than {most} range deletes: compact the store, then try again")]
     TooManyPrefixes {
         /// The file.
         path: PathBuf,
@@ -81,36 +81,36 @@ pub enum StoreError {
         most: usize,
     },
     /// An invariant of this program does not hold.
-    #[error("a mistake of this program, please report it: {what}")]
+    #[error("internal error, please report it: {what}")]
     Internal {
         /// Description of the contradiction.
         what: String,
     },
     /// An earlier write or sync failed, and the store takes no more writes.
     #[error(
-        "nothing is written any more, since a write failed: {what}; what was durable can be read: \
-         find out why it failed, then open the store again"
+        "the store takes no more writes, since one failed: {what}; durable data can still be read: \
+         find the cause, then open the store again"
     )]
     Failed {
         /// Message of the earlier error.
         what: String,
     },
     /// A memtable's index failed.
-    #[error("the index of the youngest data: {0}")]
+    #[error("the memtable's index: {0}")]
     Index(#[from] IndexError),
     /// Memory could not be allocated or mapped.
     #[error(transparent)]
     Memory(#[from] RegionError),
     /// The directory holds no store.
-    #[error("there is no store in {directory}; create one there, or name another directory")]
+    #[error("there is no store in {directory}: create one there, or give another directory")]
     NoStore {
         /// The directory.
         directory: PathBuf,
     },
     /// A volume of the store is missing.
     #[error(
-        "the store's {class} place {path} is missing: {what}. {readable}. Bring it back, name \
-         where it is now, or open the store to be read only"
+        "the store's {class} volume {path} is missing: {what}. {readable}. Bring it back, give its \
+         new path, or open the store read-only"
     )]
     VolumeMissing {
         /// Class of the volume.
@@ -124,10 +124,10 @@ pub enum StoreError {
     },
     /// The volume belongs to another home.
     #[error(
-        "{path} is a place of the store in {home}, of which the one that is opened is a copy, or \
-         the other way round: {what}; nothing was changed. Give the copy places of its own \
-         (`store place found` names copies of them), or take {home} away if this one stands in for \
-         it. Opened to be read only, either can be read"
+        "{path} is a volume of the store in {home}, and one of the two stores is a copy of the \
+         other: {what}; nothing was changed. Give the copy volumes of its own (copy them, and give \
+         their paths to `store volume found`), or remove {home} if this store replaces it. Both \
+         can be opened read-only"
     )]
     VolumeOfAnother {
         /// Path of the volume.
@@ -139,9 +139,9 @@ pub enum StoreError {
     },
     /// Part of the log lies on a volume that is missing.
     #[error(
-        "the store's places {volumes} are missing, and with them the log's writes behind the \
-         {last}th, of which those up to the {durable}th were durable: what is there is older than \
-         what was written. Bring them back, name where they are now, or salvage the older state"
+        "the store's volumes {volumes} are missing, and with them the log's writes after number \
+         {last}, of which those up to number {durable} were durable: the rest is an older state. \
+         Bring the volumes back, give their new paths, or salvage the older state"
     )]
     LogMissing {
         /// Last known paths of the missing volumes.
@@ -158,22 +158,22 @@ pub enum StoreError {
         what: String,
     },
     /// The directory is not empty.
-    #[error("{directory} has a store or other files in it; open it, or name an empty directory")]
+    #[error("{directory} contains a store or other files: open it, or give an empty directory")]
     Exists {
         /// The directory.
         directory: PathBuf,
     },
     /// A value lies in a segment that the store does not have.
     #[error(
-        "a value lies in segment {number}, which the store does not have: if one of its places is \
-         missing, bring that back; else it is damaged, and `store check` lists what is lost"
+        "a value is in segment {number}, which is missing: if a volume of the store is missing, \
+         bring it back; otherwise the store is damaged, and `store check` lists what is lost"
     )]
     NoSegment {
         /// Number of the segment.
         number: u64,
     },
     /// There is no `Kvs` of this name.
-    #[error("there is no Kvs '{name}'; there are: {there}")]
+    #[error("there is no Kvs '{name}'; the store has: {there}")]
     NoKvs {
         /// The name.
         name: String,
@@ -181,18 +181,18 @@ pub enum StoreError {
         there: String,
     },
     /// The `Kvs` of this handle was dropped.
-    #[error("Kvs '{name}' was dropped; make it again, and use the handle that this gives")]
+    #[error("Kvs '{name}' was dropped: create it again, and use the new handle")]
     KvsDropped {
         /// Name of the `Kvs`.
         name: String,
     },
     /// The transaction is older than its options allow.
-    #[error("the transaction is older than it was allowed to become; begin it again")]
+    #[error("the transaction has exceeded its maximum age: begin it again")]
     Aged,
     /// A run of the `Kvs` cannot be opened.
     #[error(
-        "Kvs '{name}' cannot be read: {what}; the others can, and `store salvage` copies what is \
-         whole"
+        "Kvs '{name}' cannot be read: {what}; other Kvs can, and `store salvage` copies what can \
+         be read"
     )]
     KvsDamaged {
         /// Name of the `Kvs`.
@@ -201,13 +201,13 @@ pub enum StoreError {
         what: String,
     },
     /// A `Kvs` of this name exists already.
-    #[error("there is a Kvs '{name}' already; open it")]
+    #[error("there is a Kvs '{name}' already: open it")]
     KvsExists {
         /// The name.
         name: String,
     },
     /// The name is not valid for a `Kvs`.
-    #[error("'{name}' is no name for a Kvs: take 1 to 64 letters, digits, '_', '-' and '.'")]
+    #[error("'{name}' is not a valid name of a Kvs: use 1 to 64 letters, digits, '_', '-' and '.'")]
     KvsName {
         /// The name.
         name: String,
@@ -222,8 +222,8 @@ pub enum StoreError {
     },
     /// The prefix of a range delete is empty or too long.
     #[error(
-        "a prefix of {bytes} bytes; prefixes have 1 to {most}: to remove all keys, drop the Kvs \
-         and make it again"
+        "a prefix of {bytes} bytes; prefixes have 1 to {most}: to delete all keys, drop the Kvs \
+         and create it again"
     )]
     Prefix {
         /// Bytes of the prefix.
@@ -232,7 +232,7 @@ pub enum StoreError {
         most: usize,
     },
     /// The directory lies inside a store, where neither another store nor a volume may be.
-    #[error("{path} lies in {store}, which belongs to a store: name a directory beside it")]
+    #[error("{path} is inside {store}, which belongs to a store: give a directory beside it")]
     Nested {
         /// The directory.
         path: PathBuf,
@@ -248,7 +248,7 @@ pub enum StoreError {
         most: usize,
     },
     /// The group of writes, or the transaction, is too large to be written at once.
-    #[error("a group of writes of {bytes} bytes; a group has at most {most}: divide it")]
+    #[error("a group of writes of {bytes} bytes; a group has at most {most}: split it")]
     Group {
         /// Bytes of the group.
         bytes: u64,
@@ -257,8 +257,8 @@ pub enum StoreError {
     },
     /// The event loop has more requests pending than its options allow.
     #[error(
-        "{pending} answers of {bytes} bytes are pending or were not taken; take what is done, then \
-         try again"
+        "{pending} answers of {bytes} bytes are pending or were not taken: take the finished ones, \
+         then try again"
     )]
     TooMuchPending {
         /// Number of requests that are pending or whose answers were not taken.
@@ -267,16 +267,16 @@ pub enum StoreError {
         bytes: u64,
     },
     /// Another writer changed what this write depends on.
-    #[error("the key was changed meanwhile; read it again, and decide again")]
+    #[error("the key was changed in the meantime: read it again, and decide again")]
     Conflict,
     /// The store was opened to be read only.
-    #[error("the store was opened to be read only; open it to write as well")]
+    #[error("the store was opened read-only: open it for writing")]
     ReadOnly,
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
     /// An object of one store was given to another.
-    #[error("{what} is not of the store that it was given to")]
+    #[error("{what} belongs to another store")]
     OtherStore {
         /// Description of the object.
         what: String,
@@ -332,10 +332,10 @@ impl StoreError {
     pub(crate) fn reason(&self) -> String {
         use FileError::{Foreign, NoFile, NotFound, TooSmall};
         match self {
-            StoreError::File(Foreign { .. }) => "it does not begin as it was made".to_owned(),
+            StoreError::File(Foreign { .. }) => "its first bytes were changed".to_owned(),
             StoreError::File(NoFile { .. } | NotFound { .. }) => "it is missing".to_owned(),
             StoreError::File(TooSmall { found, .. }) => {
-                format!("it was cut short: it has {found} bytes")
+                format!("it was truncated: it has {found} bytes")
             }
             StoreError::Damaged { what, .. } => what.clone(),
             StoreError::Io { doing, cause, .. } => format!("cannot {doing} it: {cause}"),

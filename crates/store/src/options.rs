@@ -5,7 +5,7 @@ use std::time::Duration;
 use entresol_base::ByteSize;
 use entresol_media::PmemMode;
 
-use crate::cache::row::ENTRY_CACHE_BYTES_MIN;
+use crate::cache::row::ROW_CACHE_BYTES_MIN;
 use crate::run::PREFIXES_GONE_MAX;
 use crate::{Policy, StoreError};
 
@@ -67,7 +67,7 @@ pub struct KvdbOptions {
     /// Entries larger than a 2,800th of it may not be cached. The row cache borrows what memtable
     /// indexes and the block cache leave of their shares, and gives it back when they need it. It
     /// also gives half of its own share to the block cache while that lets all runs be cached.
-    pub entry_cache_bytes: u64,
+    pub row_cache_bytes: u64,
     /// Bytes on media per live byte above which compaction and garbage collection make room.
     pub space_amplification_max: f64,
     /// Share of a class of media that values may take there because they are read often, although
@@ -79,7 +79,7 @@ pub struct KvdbOptions {
     /// Most range deletes in one run, all of which a reader of the run holds in memory. Values
     /// below the largest, 16,384, are for trials: a flush with more range deletes writes several
     /// runs.
-    pub prefixes_per_run_max: u32,
+    pub range_deletes_per_run_max: u32,
 }
 
 impl Default for KvdbOptions {
@@ -91,11 +91,11 @@ impl Default for KvdbOptions {
             generation_bytes: 64 << 20,
             generations_waiting_max: 4,
             memory_bytes: 192 << 20,
-            entry_cache_bytes: 32 << 20,
+            row_cache_bytes: 32 << 20,
             space_amplification_max: 1.5,
             hot_share: 0.1,
             reserve_bytes: 64 << 20,
-            prefixes_per_run_max: PREFIXES_GONE_MAX as u32,
+            range_deletes_per_run_max: PREFIXES_GONE_MAX as u32,
         }
     }
 }
@@ -113,7 +113,7 @@ impl KvdbOptions {
         let segments = Self::SEGMENT_BYTES_MIN..=Self::SEGMENT_BYTES_MAX;
         if !segments.contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(4096) {
             return refuse(format!(
-                "segment_bytes is {}: take a multiple of 4 KiB from {} to {}",
+                "segment_bytes is {}: use a multiple of 4 KiB from {} to {}",
                 self.segment_bytes,
                 ByteSize(*segments.start()),
                 ByteSize(*segments.end()),
@@ -121,25 +121,25 @@ impl KvdbOptions {
         }
         if self.generation_bytes < self.segment_bytes || self.generation_bytes > 64 << 30 {
             return refuse(format!(
-                "generation_bytes is {}: take at least segment_bytes, and at most 64GiB",
+                "generation_bytes is {}: use at least segment_bytes, and at most 64GiB",
                 ByteSize(self.generation_bytes)
             ));
         }
         if self.generations_waiting_max == 0 {
-            return refuse("generations_waiting_max is 0: take at least 1".to_owned());
+            return refuse("generations_waiting_max is 0: use at least 1".to_owned());
         }
         if !(Self::MEMORY_BYTES_MIN..=1 << 44).contains(&self.memory_bytes) {
             return refuse(format!(
-                "memory_bytes is {}: take {} to 16TiB",
+                "memory_bytes is {}: use {} to 16TiB",
                 ByteSize(self.memory_bytes),
                 ByteSize(Self::MEMORY_BYTES_MIN)
             ));
         }
-        let entries = ENTRY_CACHE_BYTES_MIN..=1 << 44;
-        if self.entry_cache_bytes != 0 && !entries.contains(&self.entry_cache_bytes) {
+        let entries = ROW_CACHE_BYTES_MIN..=1 << 44;
+        if self.row_cache_bytes != 0 && !entries.contains(&self.row_cache_bytes) {
             return refuse(format!(
-                "entry_cache_bytes is {}: take {} to {}, or 0 for no such cache",
-                self.entry_cache_bytes,
+                "row_cache_bytes is {}: use {} to {}, or 0 for no row cache",
+                self.row_cache_bytes,
                 ByteSize(*entries.start()),
                 ByteSize(*entries.end()),
             ));
@@ -147,23 +147,23 @@ impl KvdbOptions {
         let interval = Duration::from_millis(1)..=Duration::from_secs(3600);
         if !interval.contains(&self.durability_interval) {
             return refuse(format!(
-                "durability_interval is {:?}: take 1ms to 1h",
+                "durability_interval is {:?}: use 1ms to 1h",
                 self.durability_interval
             ));
         }
         if !(1.1..=100.0).contains(&self.space_amplification_max) {
             return refuse(format!(
-                "space_amplification_max is {}: take 1.1 to 100",
+                "space_amplification_max is {}: use 1.1 to 100",
                 self.space_amplification_max
             ));
         }
         if !(0.0..=0.5).contains(&self.hot_share) {
-            return refuse(format!("hot_share is {}: take 0 to 0.5", self.hot_share));
+            return refuse(format!("hot_share is {}: use 0 to 0.5", self.hot_share));
         }
-        if !(1..=PREFIXES_GONE_MAX as u32).contains(&self.prefixes_per_run_max) {
+        if !(1..=PREFIXES_GONE_MAX as u32).contains(&self.range_deletes_per_run_max) {
             return refuse(format!(
-                "prefixes_per_run_max is {}: take 1 to {PREFIXES_GONE_MAX}",
-                self.prefixes_per_run_max
+                "range_deletes_per_run_max is {}: use 1 to {PREFIXES_GONE_MAX}",
+                self.range_deletes_per_run_max
             ));
         }
         Ok(())
@@ -196,7 +196,7 @@ impl KvsOptions {
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         if self.inline_bytes > Self::INLINE_BYTES_MAX {
             let what = format!(
-                "inline_bytes is {}: take at most {}",
+                "inline_bytes is {}: use at most {}",
                 self.inline_bytes,
                 Self::INLINE_BYTES_MAX
             );

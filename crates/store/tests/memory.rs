@@ -102,6 +102,6 @@ fn the_store_keeps_to_its_memory() {
     // Otherwise nothing has pressed against the limit.
     assert!(most > LIMIT / 2, "{what}");
     assert!(memory.memtable_index_bytes <= memory.memtable_index_bytes_max, "{what}");
-    assert!(memory.cache_bytes <= memory.cache_bytes_max, "{what}");
+    assert!(memory.block_cache_bytes <= memory.block_cache_bytes_max, "{what}");
     assert!(memory.mapped_bytes > 0 && memory.memory_bytes_max == LIMIT, "{what}");
 }

@@ -11,7 +11,7 @@ use entresol_base::shrink::{ShrinkLimits, shrink};
 use entresol_measure::BenchError;
 use entresol_measure::process::thread_cpu_ns;
 use entresol_measure::progress::Progress;
-use entresol_media::crash::{Nested, Report};
+use entresol_simulated::crash::{Nested, Report};
 
 use super::outcome::{FailureFound, Outcome};
 
@@ -108,7 +108,8 @@ pub(super) fn drive<T: Tried>(
     progress: &Progress,
 ) -> Result<Outcome, BenchError> {
     if plan.histories == Some(0) || plan.time.is_some_and(|time| time.is_zero()) {
-        let text = "nothing is tried in no time or with no histories; give at least one";
+        let text = "--duration and --histories are 0, so nothing would be tested; give at least \
+                    one";
         return Err(BenchError::Usage(text.to_owned()));
     }
     let clock = SystemClock::new();

@@ -9,11 +9,11 @@ use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
-use entresol_media::crash::{
+use entresol_simulated::crash::{
     Crash, Domain, ExploreOptions, Explorer, Nested, Power, RecordedRegion, Recorder,
     RecorderOptions, Report, Subject,
 };
-use entresol_media::disk::{Disk, DiskOptions, SectorSize};
+use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 
 use super::Structure;
 use super::toys::{Cells, Files, Log, Map, Plant, Tree};

@@ -11,7 +11,7 @@ use entresol_index::{
 use entresol_measure::BenchError;
 use entresol_measure::index::IndexName;
 use entresol_measure::progress::Progress;
-use entresol_media::crash::{RecordedRegion, Report};
+use entresol_simulated::crash::{RecordedRegion, Report};
 
 use super::drive::{Plan, Ran, Tried, domain, drive};
 use super::outcome::Outcome;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use entresol_base::list::shortened;
-use entresol_media::crash::{Places, Report};
+use entresol_simulated::crash::{Places, Report};
 use serde::Serialize;
 
 /// Result of a torture run.
@@ -113,11 +113,14 @@ impl Outcome {
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         match &self.failure {
-            Some(failure) => Some(format!("a crash was not survived; again: {}", failure.command)),
-            None if self.planted => Some("the planted bug was not found".to_owned()),
-            None if !self.places_missing.is_empty() => {
-                Some(format!("{} known places were not reached", self.places_missing.len()))
+            Some(failure) => {
+                Some(format!("a crash lost or damaged data; to try it again: {}", failure.command))
             }
+            None if self.planted => Some("the planted bug was not found".to_owned()),
+            None if !self.places_missing.is_empty() => Some(format!(
+                "{} known places in the source were not reached",
+                self.places_missing.len()
+            )),
             None => None,
         }
     }
@@ -142,9 +145,9 @@ impl fmt::Display for Outcome {
         writeln!(f, "{:<28} {:>14}", "histories", self.histories)?;
         if self.histories_broken_off > 0 {
             let why = if self.interrupted {
-                "  broken off, interrupted"
+                "  cut short, interrupted"
             } else {
-                "  broken off, time was up"
+                "  cut short, time was up"
             };
             writeln!(f, "{why:<28} {:>14}", self.histories_broken_off)?;
         }

@@ -5,7 +5,7 @@
 use entresol_base::Stop;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
-use entresol_media::crash::Report;
+use entresol_simulated::crash::Report;
 pub use entresol_store::trial::load::{Load, load_while};
 use entresol_store::trial::{Op, Trial};
 

@@ -49,9 +49,9 @@ fn with_three_classes_a_crash_leaves_all_that_was_acknowledged() {
 
 /// Events that many range deletes must lead to.
 const PREFIXES: [&str; 3] = [
-    "a freeze writes several runs",
-    "runs of one freeze are merged",
-    "a crash leaves several runs of one freeze",
+    "a flush writes several runs",
+    "runs of one flush are compacted",
+    "a crash leaves several runs of one flush",
 ];
 
 /// There are more range deletes than one run can hold: a flush writes several runs, and a
@@ -159,5 +159,5 @@ fn slow_a_hundred_thousand_crashes_leave_a_beginning_of_what_was_written() {
     // Few of these histories have trouble or many range deletes. The tests above expect the other
     // events.
     expect_all(&met, &["power is cut with a drive in trouble", "a store writes nothing any more"]);
-    expect_all(&met, &["a crash leaves several runs of one freeze"]);
+    expect_all(&met, &["a crash leaves several runs of one flush"]);
 }

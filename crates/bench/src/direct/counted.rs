@@ -39,7 +39,7 @@ impl FromStr for CountedOperation {
             "get-miss" => Ok(CountedOperation::GetMiss),
             "get-batched" => Ok(CountedOperation::GetBatched),
             "set" => Ok(CountedOperation::Set),
-            _ => Err(format!("'{text}': write get, get-miss, get-batched or set")),
+            _ => Err(format!("'{text}': use get, get-miss, get-batched or set")),
         }
     }
 }

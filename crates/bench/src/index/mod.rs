@@ -252,9 +252,9 @@ fn check(options: &IndexOptions) -> Result<(), BenchError> {
     } else if options.keys == 0 || options.operations == 0 || options.rounds == 0 {
         "--keys, --operations and --rounds must be at least 1".to_owned()
     } else if options.threads == 0 || options.threads > 1024 {
-        "--threads goes from 1 to 1024".to_owned()
+        "--threads must be from 1 to 1024".to_owned()
     } else if !(0.0..=1.0).contains(&options.cache_fraction) {
-        "--cache-fraction goes from 0 to 1".to_owned()
+        "--cache-fraction must be from 0 to 1".to_owned()
     } else if options.cache_fraction > 0.0 && options.cache_entries() == 0 {
         let (fraction, keys) = (options.cache_fraction, options.keys);
         format!("--cache-fraction {fraction} of {keys} keys is none: give more of either")

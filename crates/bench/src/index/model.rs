@@ -4,8 +4,9 @@ use entresol_base::world::World;
 use entresol_measure::BenchError;
 use entresol_measure::index::{IndexName, Lab, failed, in_world};
 use entresol_measure::progress::Progress;
+use entresol_media::ModelName;
 use entresol_media::model::memory::{MediumCounts, Parameters};
-use entresol_media::{Counts, ModelName};
+use entresol_simulated::Counts;
 
 use super::rounds::{Modelled, Round, results};
 use super::subject::{Subject, hit_ratio};

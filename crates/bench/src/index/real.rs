@@ -89,7 +89,7 @@ fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, 
         return Ok(Arc::new(Direct::anonymous(bytes, true).map_err(no_region)?));
     };
     if files::exists(&place.path) {
-        let problem = "is there already, and would be written over: give a file that is not there";
+        let problem = "exists already, and would be overwritten: give a file that does not exist";
         return Err(BenchError::Usage(format!("{} {problem}", place.path.display())));
     }
     let options = RegionOptions {

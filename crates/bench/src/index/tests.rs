@@ -92,7 +92,7 @@ fn what_cannot_be_measured_is_refused() {
     refused(IndexOptions { keys: 1 << 60, ..options() }, "must come to");
     refused(IndexOptions { cache_fraction: 2.0, ..options() }, "--cache-fraction");
     refused(IndexOptions { cache_fraction: 1e-5, ..options() }, "of 3000 keys is none");
-    refused(IndexOptions { node_bytes: Some(512), ..options() }, "leave --node-bytes out");
+    refused(IndexOptions { node_bytes: Some(512), ..options() }, "leave --node-size out");
     for (index, why) in [
         (IndexName::Ods, "a multiple of 64 from 128 to 512"),
         (IndexName::FastFair, "a multiple of 64 from 128 to 512"),
@@ -100,9 +100,9 @@ fn what_cannot_be_measured_is_refused() {
         (IndexName::WbTree, "a multiple of 64 from 128 to 512"),
         (IndexName::FpTree, "a multiple of 64 from 128 to 1024"),
         (IndexName::SvTree, "use 256, 512 or 1024"),
-        (IndexName::SkipList, "skip-list: it has no nodes of a size to choose"),
-        (IndexName::HybridIndex, "hybrid-index: it has no nodes of a size to choose"),
-        (IndexName::BTreeMap, "btree-map: it has no nodes of a size to choose"),
+        (IndexName::SkipList, "skip-list: its node size cannot be chosen"),
+        (IndexName::HybridIndex, "hybrid-index: its node size cannot be chosen"),
+        (IndexName::BTreeMap, "btree-map: its node size cannot be chosen"),
     ] {
         for node_bytes in [100, 96 << 30] {
             let (node_bytes, indexes) = (Some(node_bytes), vec![index]);

@@ -127,7 +127,7 @@ impl LoadOptions {
         let problem = if self.keys == 0 {
             "--keys must be at least 1".to_owned()
         } else if !(0.0..=1.0).contains(&self.get_share) {
-            format!("--get-share {} does not lie between 0 and 1", self.get_share)
+            format!("--get-share {} is not between 0 and 1", self.get_share)
         } else if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
             format!("--connections must lie between 1 and {CONNECTIONS_MAX}")
         } else if !(1..=DEPTH_MAX).contains(&self.depth) {

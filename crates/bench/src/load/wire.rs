@@ -25,7 +25,7 @@ impl FromStr for Dialect {
         match text {
             "text" => Ok(Dialect::Text),
             "meta" => Ok(Dialect::Meta),
-            _ => Err(format!("'{text}' is no protocol: write text or meta")),
+            _ => Err(format!("'{text}' is not a protocol: use text or meta")),
         }
     }
 }

@@ -147,8 +147,8 @@ pub fn save_costs(profile: &Profile, path: &std::path::Path) -> Result<String, B
     let MediumProfile { costs, unreliable, .. } = &profile.media[0];
     if let Some(why) = unreliable.as_ref().filter(|_| files::exists(path)) {
         return Err(BenchError::Failed(format!(
-            "the cost table in {} stays as it was, since this one is unreliable ({why}): measure \
-             again on an idle machine, or save it elsewhere with --save",
+            "the cost table in {} was not replaced, since the new one is unreliable ({why}): \
+             measure again on an idle machine, or save it elsewhere with --save",
             path.display()
         )));
     }

@@ -368,7 +368,7 @@ fn costs_that_the_run_itself_doubts_replace_no_table() {
     .expect("a table");
     doubted.media[0].say_unreliable(Some(why));
     let error = save_costs(&doubted, &path).expect_err("refused").to_string();
-    assert!(error.contains("51%") && error.contains("stays as it was"), "{error}");
+    assert!(error.contains("51%") && error.contains("was not replaced"), "{error}");
     assert_eq!(std::fs::read(&path).expect("reads"), before);
     let text: String = doubted.tables().iter().map(ToString::to_string).collect();
     assert!(text.contains("unreliable: in 51%"), "{text}");

@@ -7,7 +7,7 @@ use entresol_store::{MediaClass, WrittenBytes};
 
 /// Bytes that a store wrote to one of its volumes since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaceWritten {
+pub struct VolumeWritten {
     /// Class of the volume.
     pub class: MediaClass,
     /// Directory of the volume.
@@ -58,7 +58,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// Fails if the store cannot read its counts.
-    fn written(&self) -> Result<Vec<PlaceWritten>, BenchError> {
+    fn written(&self) -> Result<Vec<VolumeWritten>, BenchError> {
         Ok(Vec::new())
     }
 

@@ -24,9 +24,9 @@ use entresol_measure::ycsb::{KEY_BYTES_MIN, Names, Population, mixgraph};
 use entresol_media::{ModelName, PmemMode, files};
 use entresol_store::{MediaClass, Policy};
 
-pub use engine::{Engine, PlaceWritten};
+pub use engine::{Engine, VolumeWritten};
 pub use ours::Entresol;
-pub use result::{CapacityResult, KindResult, PlaceResult, WorkloadResult, YcsbResult};
+pub use result::{CapacityResult, KindResult, VolumeResult, WorkloadResult, YcsbResult};
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ impl YcsbOptions {
             return refuse("mixgraph has keys and values of its own: run it with load only");
         }
         if self.workloads.iter().skip(1).any(|it| *it == Workload::Load) {
-            return refuse("load comes first, and once");
+            return refuse("load must come first, and only once");
         }
         if self.workloads.is_empty() || self.keys == 0 || self.operations == 0 || self.threads == 0
         {
@@ -158,15 +158,15 @@ impl YcsbOptions {
             return refuse("a scan has at least one record");
         }
         if self.pmem.is_some() && self.model.is_some() {
-            return refuse("a model slows a disk, and persistent memory is none: leave one out");
+            return refuse("a model slows down a disk, not persistent memory: leave one out");
         }
         if self.pmem.is_some() && self.engine != Entresol::NAME {
-            return refuse("only our own store knows persistent memory: give a plain directory");
+            return refuse("only our own store supports persistent memory: give a plain directory");
         }
         let has_classes =
             self.capacity.is_some() || self.policy.is_some() || self.hot_share.is_some();
         if has_classes && self.engine != Entresol::NAME {
-            return refuse("only our own store knows classes of media: give one directory");
+            return refuse("only our own store supports classes of media: give one directory");
         }
         if self.hot_share.is_some_and(|share| !(0.0..=0.5).contains(&share)) {
             return refuse("the share of a class for hot values is 0 to 0.5");
@@ -174,12 +174,12 @@ impl YcsbOptions {
         if let Some(Capacity { directory, .. }) = &self.capacity
             && (directory.starts_with(&self.directory) || self.directory.starts_with(directory))
         {
-            return refuse("one place lies in the other: name two directories side by side");
+            return refuse("one volume lies in the other: name two directories side by side");
         }
         if self.capacity.as_ref().is_some_and(|it| it.fast_bytes_max.is_some())
             && self.workloads.first() != Some(&Workload::Load)
         {
-            return refuse("a place is bounded when it is made: load, or leave the bound out");
+            return refuse("a volume is bounded when it is made: load, or leave the bound out");
         }
         if self.rate_ops_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             return refuse("the rate of an open loop is more than 0 operations a second");
@@ -231,8 +231,8 @@ pub fn run_ycsb(
 fn make_new(options: &YcsbOptions) -> Result<(), BenchError> {
     if let Some(directory) = options.directories().find(|directory| files::exists(directory)) {
         return Err(usage(format!(
-            "{} is there already: name a directory to be made, or leave load out to use the store \
-             in it",
+            "{} exists already: give a directory that does not exist, or leave load out to use the \
+             store in it",
             directory.display()
         )));
     }

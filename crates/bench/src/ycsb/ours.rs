@@ -11,7 +11,7 @@ use entresol_store::{
     StoreError, Volume,
 };
 
-use super::{Engine, Opening, PlaceWritten, YcsbOptions};
+use super::{Engine, Opening, VolumeWritten, YcsbOptions};
 
 const NAME: &str = "ycsb";
 /// Memory that a store needs in addition to its caches, however small they are.
@@ -90,7 +90,7 @@ fn options(opening: &Opening<'_>) -> KvdbOptions {
     if let Some(cache) = opening.options.cache_bytes {
         // The row cache gets half. The block cache gets the remainder of the memory, which is half
         // or more.
-        options.entry_cache_bytes = (cache.0 / 2).max(128 << 10);
+        options.row_cache_bytes = (cache.0 / 2).max(128 << 10);
         options.memory_bytes = 2 * cache.0 + APART_BYTES;
     }
     if let Some(memory) = opening.options.memory_bytes {
@@ -147,9 +147,9 @@ impl Engine for Entresol {
         self.store.statistics().ok().and_then(of).unwrap_or("file")
     }
 
-    fn written(&self) -> Result<Vec<PlaceWritten>, BenchError> {
+    fn written(&self) -> Result<Vec<VolumeWritten>, BenchError> {
         let media = self.store.statistics().map_err(|it| failed(&it))?.media;
-        let written = |medium: MediumStatistics| PlaceWritten {
+        let written = |medium: MediumStatistics| VolumeWritten {
             class: medium.class,
             directory: medium.path.into(),
             written: medium.written,

@@ -14,9 +14,9 @@ use entresol_measure::ycsb::Population;
 use entresol_media::files;
 
 use super::engine::Nothing;
-use super::result::{Counted, PlaceResult, WorkloadResult};
+use super::result::{Counted, VolumeResult, WorkloadResult};
 use super::worker::{Share, Shared, Tally, Worker};
-use super::{Engine, PlaceWritten, Workload, YcsbOptions};
+use super::{Engine, VolumeWritten, Workload, YcsbOptions};
 
 /// Interval at which progress is shown and memory is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ impl Phase<'_> {
         progress: &Progress,
     ) -> Result<WorkloadResult, BenchError> {
         let generator_cpu_ns = self.generator_cpu_ns(clock)?;
-        let (written, to_places) = (bytes_written().ok(), engine.written()?);
+        let (written, to_volumes) = (bytes_written().ok(), engine.written()?);
         let (began, cpu) = (clock.now(), own_cpu_ns());
         let (tally, ended, memory) = self.work(engine, clock, progress)?;
         // Writes that are not durable yet belong to the workload that issued them.
@@ -59,7 +59,7 @@ impl Phase<'_> {
             bytes_written: written.filter(|bytes| *bytes > 0 || tally.user_bytes == 0),
             memory,
             directory_bytes: self.options.directories().map(bytes_of).sum(),
-            volumes: volumes(&to_places, engine.written()?),
+            volumes: volumes(&to_volumes, engine.written()?),
         };
         Ok(WorkloadResult::new(self.options, self.workload, &tally, counted))
     }
@@ -173,11 +173,11 @@ impl Phase<'_> {
 }
 
 /// Returns the bytes written to each volume since `before`, and the size of its files.
-fn volumes(before: &[PlaceWritten], now: Vec<PlaceWritten>) -> Vec<PlaceResult> {
-    let result = |PlaceWritten { class, directory, written }: PlaceWritten| {
+fn volumes(before: &[VolumeWritten], now: Vec<VolumeWritten>) -> Vec<VolumeResult> {
+    let result = |VolumeWritten { class, directory, written }: VolumeWritten| {
         let before = before.iter().find(|before| before.directory == directory);
         let written = before.map_or(written, |before| written.since(&before.written));
-        PlaceResult {
+        VolumeResult {
             class,
             bytes_written: written.sum(),
             written,

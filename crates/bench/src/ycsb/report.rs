@@ -5,7 +5,7 @@ use entresol_measure::report::svg::latency_curve;
 use entresol_measure::report::table::{grouped, number};
 use entresol_measure::report::{Page, Table};
 
-use super::result::{PlaceResult, WorkloadResult, YcsbResult};
+use super::result::{VolumeResult, WorkloadResult, YcsbResult};
 use crate::load::latency_row;
 
 impl YcsbResult {
@@ -118,24 +118,24 @@ impl YcsbResult {
     fn volumes(&self) -> Table {
         let columns = [
             "workload",
-            "place",
+            "volume",
             "written",
             "log",
-            "frozen",
-            "merged",
-            "aged",
+            "flushed",
+            "compacted",
+            "demoted",
             "misplaced",
-            "returned",
+            "promoted",
             "hot",
             "garbage",
             "files",
         ];
-        let title = "Bytes written to each place, as the store counts them";
+        let title = "Bytes written to each volume, as the store counts them";
         let mut table = Table::new(title, &columns);
         let bytes = |bytes: u64| ByteSize(bytes >> 20 << 20).to_string();
         for found in &self.workloads {
-            for place in &found.volumes {
-                let PlaceResult { class, bytes_written, written, directory_bytes, .. } = place;
+            for volume in &found.volumes {
+                let VolumeResult { class, bytes_written, written, directory_bytes, .. } = volume;
                 table.row(vec![
                     found.workload.to_string(),
                     class.to_string(),
@@ -143,11 +143,11 @@ impl YcsbResult {
                     bytes(written.log_bytes),
                     bytes(written.flush_bytes),
                     bytes(written.compaction_bytes),
-                    bytes(written.aged_bytes),
+                    bytes(written.demoted_bytes),
                     bytes(written.misplaced_bytes),
-                    bytes(written.returned_bytes),
+                    bytes(written.promoted_bytes),
                     bytes(written.hot_bytes),
-                    bytes(written.moved_bytes),
+                    bytes(written.collected_bytes),
                     bytes(*directory_bytes),
                 ]);
             }

@@ -113,12 +113,12 @@ pub struct WorkloadResult {
     /// Size of the store's files at the end.
     pub directory_bytes: u64,
     /// Results of the store's volumes; empty if the store does not count them.
-    pub volumes: Vec<PlaceResult>,
+    pub volumes: Vec<VolumeResult>,
 }
 
 /// Effect of one workload on one of the store's volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlaceResult {
+pub struct VolumeResult {
     /// Class of the volume.
     pub class: MediaClass,
     /// Directory of the volume.
@@ -150,7 +150,7 @@ pub(super) struct Counted {
     pub(super) bytes_written: Option<u64>,
     pub(super) memory: Resident,
     pub(super) directory_bytes: u64,
-    pub(super) volumes: Vec<PlaceResult>,
+    pub(super) volumes: Vec<VolumeResult>,
 }
 
 impl WorkloadResult {

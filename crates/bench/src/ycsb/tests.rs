@@ -121,7 +121,7 @@ fn capacity(scratch: &Path, fast_bytes_max: Option<ByteSize>) -> Option<Capacity
 }
 
 #[test]
-fn what_was_written_to_each_of_two_places_is_told() {
+fn what_was_written_to_each_of_two_volumes_is_told() {
     let scratch = tempfile::tempdir().expect("a directory");
     let volumes = YcsbOptions {
         capacity: capacity(scratch.path(), None),
@@ -137,14 +137,14 @@ fn what_was_written_to_each_of_two_places_is_told() {
     assert_eq!((fast.class, slow.class), (MediaClass::Staging, MediaClass::Capacity));
     assert!(fast.written.log_bytes >= load.user_bytes, "{fast:?}");
     let aged = load.user_bytes..load.user_bytes * 12 / 10;
-    assert!(aged.contains(&slow.written.aged_bytes), "{slow:?}");
+    assert!(aged.contains(&slow.written.demoted_bytes), "{slow:?}");
     assert!(aged.contains(&slow.directory_bytes), "{slow:?}");
     assert_eq!(load.directory_bytes, fast.directory_bytes + slow.directory_bytes);
     assert_eq!(reads.volumes[1].bytes_written, 0, "{reads:?}");
     let tables = result.tables().iter().map(ToString::to_string).collect::<Vec<_>>().join("");
     assert_eq!(result.hot_share, Some(0.25));
     let title = ["store (staging) and ", "policy staging-max-capacity, hot share 0.25:"];
-    for part in title.into_iter().chain(["each place"]) {
+    for part in title.into_iter().chain(["each volume"]) {
         assert!(tables.contains(part), "{part}: {tables}");
     }
     assert!(result.keys_read_back.is_some());
@@ -154,7 +154,7 @@ fn what_was_written_to_each_of_two_places_is_told() {
 }
 
 #[test]
-fn a_store_of_two_places_is_kept_and_used_again() {
+fn a_store_of_two_volumes_is_kept_and_used_again() {
     let scratch = tempfile::tempdir().expect("a directory");
     let keep = YcsbOptions {
         keep: true,

@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         if !found {
-            return Err(wrong(&self.key, "it was put, and is not there".to_owned()));
+            return Err(wrong(&self.key, "it was put, but is missing".to_owned()));
         }
         let checked = self.values.check_any(number, &self.read);
         checked.map_err(|fault| wrong(&self.key, fault.to_string()))
@@ -214,7 +214,7 @@ fn misplaced(from: &[u8], is_first: bool, key: &[u8]) -> Option<BenchError> {
     let follows = if is_first { key >= from } else { key > from };
     (!follows).then(|| {
         let after = String::from_utf8_lossy(from);
-        wrong(key, format!("a scan shows it after {after}, which is not its place"))
+        wrong(key, format!("a scan shows it after {after}, which is out of order"))
     })
 }
 
@@ -265,7 +265,7 @@ pub(super) fn read_back(
         value.clear();
         names.append(number, &mut key);
         if !engine.get(&key, &mut value)? {
-            return Err(wrong(&key, "it was put, and is not there after reopening".to_owned()));
+            return Err(wrong(&key, "it was put, but is missing after reopening".to_owned()));
         }
         values.check_any(number, &value).map_err(|fault| wrong(&key, fault.to_string()))?;
     }

@@ -34,7 +34,7 @@ enum Command {
     Create(volumes::Create),
     /// Set the value of a key.
     Put(Put),
-    /// Print the value of a key; status 1 if there is none.
+    /// Print the value of a key; exit status 1 if the key does not exist.
     Get(Get),
     /// Delete keys.
     Del(Del),
@@ -43,18 +43,18 @@ enum Command {
     /// Print the size of a store and its contents.
     Stats(Whole),
     /// Read everything and list what is damaged; status 1 if something is, 3 if nothing is, but
-    /// places are missing.
+    /// volumes are missing.
     Check(Whole),
     /// Copy everything that can be read of a damaged store into a new one; status 1 if something
     /// cannot.
     Salvage(Copy),
-    /// Copy a store into another directory, where it opens by itself.
+    /// Copy a store to another directory; the copy is a complete store.
     Checkpoint(Copy),
     /// Compact the store, after which it takes no more space than it must.
     Compact(Whole),
     /// Add, retire, move and list the directories that hold the data.
     #[command(subcommand)]
-    Place(volumes::Command),
+    Volume(volumes::Command),
     /// Show or set the classes of media for the data of a Kvs.
     Policy(volumes::PolicyOf),
 }
@@ -158,7 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Salvage(arguments) => whole::salvage(arguments),
         Command::Checkpoint(arguments) => whole::checkpoint(arguments),
         Command::Compact(arguments) => whole::compact(arguments),
-        Command::Place(command) => volumes::run(command),
+        Command::Volume(command) => volumes::run(command),
         Command::Policy(arguments) => volumes::policy(arguments),
     }
 }
@@ -180,8 +180,8 @@ fn told(error: StoreError) -> anyhow::Error {
         StoreError::File(ref file) if is_callers(file) => anyhow!(error),
         // Data on a missing volume are not damaged.
         StoreError::VolumeMissing { .. } => anyhow!(
-            "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, \
-             scan, stats and check read what is there"
+            "{error}. If it was moved, run `entresol store volume found DIRECTORY PATH`; get, \
+             scan, stats and check read the other volumes"
         ),
         error => BenchError::Failed(error.to_string()).into(),
     }
@@ -208,7 +208,8 @@ fn is_callers(error: &FileError) -> bool {
 fn time_to_live(text: &str) -> Result<Duration, String> {
     match duration::parse(text) {
         Ok(Duration::ZERO) => {
-            Err("0 is no time to live: leave --ttl out for a value that stays".to_owned())
+            Err("a time to live cannot be 0: leave --ttl out for a value that does not expire"
+                .to_owned())
         }
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
@@ -224,8 +225,8 @@ fn shown(form: Form, what: &str, bytes: &[u8]) -> anyhow::Result<String> {
 }
 
 fn print(value: &Value) -> anyhow::Result<()> {
-    let json = serde_json::to_string_pretty(value).context("the answer as JSON")?;
-    writeln!(io::stdout(), "{json}").context("standard output")
+    let json = serde_json::to_string_pretty(value).context("cannot format the answer as JSON")?;
+    writeln!(io::stdout(), "{json}").context("cannot write to standard output")
 }
 
 impl Place {
@@ -248,7 +249,10 @@ impl Place {
         let store = match Kvdb::open_at(&self.directory.path, options(&self.directory)) {
             Err(_) if is_empty(&self.directory.path) => volumes::make(&self.directory, None, most)?,
             Ok(_) if most.is_some() => {
-                return Err(anyhow!("{} is there: leave --most out", self.directory));
+                return Err(anyhow!(
+                    "{} exists already: --most is only for a new store",
+                    self.directory
+                ));
             }
             opened => opened.map_err(told)?,
         };
@@ -263,8 +267,8 @@ impl Place {
         let now = store.policy(&self.kvs).map_err(told)?;
         match policy {
             Some(wanted) if wanted != now => Err(anyhow!(
-                "the Kvs '{}' of {} is there with the policy {now}: leave --policy out, or change \
-                 it with `entresol store policy`",
+                "the Kvs '{}' of {} exists already, with the policy {now}: leave --policy out, or \
+                 change the policy with `entresol store policy`",
                 self.kvs,
                 self.directory,
             )),
@@ -294,11 +298,11 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     if let Some(last) = store.uncertain_behind() {
         writeln!(
             io::stderr(),
-            "entresol: the log may go on in a place that is missing: writes behind the {}th, if \
-             there are any, are not shown",
+            "entresol: part of the log may be on a missing volume: writes after number {} are not \
+             shown, if there are any",
             last.0
         )
-        .context("standard error")?;
+        .context("cannot write to standard error")?;
     }
     Ok(store)
 }
@@ -319,7 +323,7 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
     };
     if !create && !files::exists(&place.directory.path) {
         let directory = place.directory.path.display();
-        return Err(anyhow!("{directory} does not exist; --create makes a store there"));
+        return Err(anyhow!("{directory} does not exist: use --create to create a store there"));
     }
     let (store, kvs) = match create {
         true => place.open_or_create(*policy, *most)?,
@@ -372,7 +376,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     store.close().map_err(told)?;
     if let Some(path) = file {
         return match path.to_str() {
-            Some("-") => io::stdout().write_all(&value).context("standard output"),
+            Some("-") => io::stdout().write_all(&value).context("cannot write to standard output"),
             _ => files::write_atomically(path, &value).with_context(|| path.display().to_string()),
         };
     }
@@ -380,7 +384,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     if place.json {
         return print(&json!({ "key": key, "value": value, "sequence": sequence.0 }));
     }
-    writeln!(io::stdout(), "{value}").context("standard output")
+    writeln!(io::stdout(), "{value}").context("cannot write to standard output")
 }
 
 fn del(arguments: &Del) -> anyhow::Result<()> {
@@ -430,11 +434,13 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         match (place.json, value) {
             (true, Some(value)) => pairs.push(json!({ "key": key, "value": value })),
             (true, None) => pairs.push(json!({ "key": key })),
-            (false, Some(value)) => writeln!(out, "{key}\t{value}").context("standard output")?,
-            (false, None) => writeln!(out, "{key}").context("standard output")?,
+            (false, Some(value)) => {
+                writeln!(out, "{key}\t{value}").context("cannot write to standard output")?
+            }
+            (false, None) => writeln!(out, "{key}").context("cannot write to standard output")?,
         }
     }
-    out.flush().context("standard output")?;
+    out.flush().context("cannot write to standard output")?;
     drop(out);
     drop(cursor);
     store.close().map_err(told)?;
@@ -442,7 +448,7 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         return print(&json!({ "pairs": pairs, "has_more": has_more }));
     }
     if has_more {
-        writeln!(io::stderr(), "entresol: there are more; --limit shows {limit}")?;
+        writeln!(io::stderr(), "entresol: there are more keys than the {limit} of --limit")?;
     }
     Ok(())
 }

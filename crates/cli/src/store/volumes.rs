@@ -38,26 +38,26 @@ pub(super) struct Create {
 pub(super) enum Command {
     /// Add an empty directory, on which data written from now on may lie.
     Add(Add),
-    /// Move everything away from a place and remove it from the store. An interrupted command can
-    /// be repeated to finish; nothing new is written to the place in the meantime.
+    /// Move everything away from a volume and remove it from the store. An interrupted command can
+    /// be repeated to finish; nothing new is written to the volume in the meantime.
     Retire(Retire),
-    /// Add a place with the class and bound of another one, then retire that one. An interrupted
+    /// Add a volume with the class and bound of another one, then retire that one. An interrupted
     /// command can be repeated to finish.
     Move(Move),
-    /// Record the paths of places that were moved while the store was closed.
+    /// Record the paths of volumes that were moved while the store was closed.
     Found(Found),
-    /// List the places, including missing ones.
+    /// List the volumes, including missing ones.
     List(Whole),
 }
 
-/// Arguments for a new place.
+/// Arguments for a new volume.
 #[derive(Debug, Args)]
 pub(super) struct Add {
     #[command(flatten)]
     whole: Whole,
     /// Class of media of the directory: pmem, staging (a fast drive) or capacity.
     class: MediaClass,
-    /// A directory to be made, or an empty one.
+    /// An empty directory, or a path at which one is created.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     path: PathBuf,
     /// Largest number of bytes to use there, 64MiB or more [default: what the file system has].
@@ -65,35 +65,35 @@ pub(super) struct Add {
     most: Option<ByteSize>,
 }
 
-/// Arguments for a place that is retired.
+/// Arguments for a volume that is retired.
 #[derive(Debug, Args)]
 pub(super) struct Retire {
     #[command(flatten)]
     whole: Whole,
-    /// The place. The store's own directory keeps the manifest and stays in the list.
+    /// The volume. The store's own directory keeps the manifest and stays in the list.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     path: PathBuf,
 }
 
-/// Arguments for a place that is replaced.
+/// Arguments for a volume that is replaced.
 #[derive(Debug, Args)]
 pub(super) struct Move {
     #[command(flatten)]
     whole: Whole,
-    /// The place. The store's own directory keeps the manifest and stays in the list.
+    /// The volume. The store's own directory keeps the manifest and stays in the list.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     from: PathBuf,
-    /// A directory to be made, or an empty one.
+    /// An empty directory, or a path at which one is created.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     to: PathBuf,
 }
 
-/// Arguments for places that have other paths now.
+/// Arguments for volumes that have other paths now.
 #[derive(Debug, Args)]
 pub(super) struct Found {
     #[command(flatten)]
     whole: Whole,
-    /// Present paths of all places that were moved.
+    /// Present paths of all volumes that were moved.
     #[arg(required = true, value_parser = OsStringValueParser::new().try_map(path))]
     paths: Vec<PathBuf>,
 }
@@ -105,7 +105,7 @@ pub(super) struct PolicyOf {
     whole: Whole,
     /// New policy: fastest, staging-then-capacity, staging-max-capacity, staging-min-capacity,
     /// pmem-max-capacity, capacity-only, staging-only or pmem-only; or
-    /// young-keys=CLASSES,young-values=CLASSES,aged-keys=CLASSES,aged-values=CLASSES, each one or
+    /// new-keys=CLASSES,new-values=CLASSES,old-keys=CLASSES,old-values=CLASSES, each one or
     /// several classes separated by slashes, the preferred one first. Without it, the policy is
     /// shown.
     policy: Option<Policy>,
@@ -118,12 +118,13 @@ pub(super) struct PolicyOf {
 fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
     match text.to_str() {
         Some(text) if text.starts_with("pmem:") => Err(format!(
-            "'{text}' is no path: name the class pmem and the path alone, and write pmem: before \
-             the store's directory"
+            "'{text}' is not a path: give the class pmem and the path alone, and write pmem: \
+             before the store's directory"
         )),
-        Some("") => Err("it is empty: name a directory".to_owned()),
+        Some("") => Err("the path is empty: name a directory".to_owned()),
         Some(text) => std::path::absolute(text).map_err(|error| error.to_string()),
-        None => Err("it is no text, and the manifest is: give it another name".to_owned()),
+        None => Err("the path is not UTF-8, so the manifest cannot store it: rename the directory"
+            .to_owned()),
     }
 }
 
@@ -132,10 +133,7 @@ pub(super) fn most(text: &str) -> Result<ByteSize, String> {
     let most: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
     let least = 4 * KvdbOptions::default().segment_bytes;
     if most.0 < least {
-        return Err(format!(
-            "segments of the log would not fit: take at least {}",
-            ByteSize(least)
-        ));
+        return Err(format!("too small for segments of the log: use at least {}", ByteSize(least)));
     }
     Ok(most)
 }
@@ -181,16 +179,16 @@ pub(super) fn make(
     let class = match (directory.pmem, class) {
         (Some(_), Some(class)) if class != MediaClass::Pmem => {
             return Err(anyhow!(
-                "{directory} is persistent memory, and --class says {class}: leave it out, or name \
+                "{directory} is persistent memory, but --class is {class}: remove --class, or give \
                  a plain path"
             ));
         }
         (Some(_), _) => MediaClass::Pmem,
         (None, class) => class.unwrap_or(MediaClass::Capacity),
     };
-    let place = new_volume(class, &directory.path, most)?;
+    let home = new_volume(class, &directory.path, most)?;
     let clock = Arc::new(SystemClock::new());
-    let made = Kvdb::create_on(&[place], options(directory), clock);
+    let made = Kvdb::create_on(&[home], options(directory), clock);
     made.map_err(|error| match error.is_no_room() {
         true => no_room_for_a_store(directory, &error),
         false => told(error),
@@ -200,10 +198,10 @@ pub(super) fn make(
 /// Returns the error of a new store without any room, with advice.
 pub(super) fn no_room_for_a_store(directory: &StorePlace, error: &StoreError) -> anyhow::Error {
     let text = format!(
-        "{error}. {directory} was made and has nothing in it. Of the room there, 64MiB are kept \
-         for deleting and merging, and 16MiB are a segment of the log; of a bound below \
-         256MiB only a quarter is kept. Remove {directory} and make it with `--most 64MiB`, \
-         or elsewhere"
+        "{error}. {directory} was created and is empty. Of the room there, 64MiB are reserved \
+         for deletes and compaction, and 16MiB are a segment of the log; of a bound below \
+         256MiB only a quarter is reserved. Remove {directory}, then create it with \
+         `--most 64MiB`, or create the store elsewhere"
     );
     BenchError::Failed(text).into()
 }
@@ -239,7 +237,7 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     let old = store.volume_at(from).map_err(told)?;
     check_apart(&store, to)?;
     // The directory may be a volume already, if an earlier run of the command was interrupted.
-    if !store.volume_at(to).is_ok_and(|place| place.class == old.class) {
+    if !store.volume_at(to).is_ok_and(|volume| volume.class == old.class) {
         let new = new_volume(old.class, to, old.bytes_max.map(ByteSize))?;
         store.add_volume(&new).map_err(told)?;
     }
@@ -248,16 +246,18 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
 }
 
 /// Moves everything away from a volume.
-fn let_go(store: &Kvdb, place: Volume) -> anyhow::Result<()> {
+fn let_go(store: &Kvdb, volume: Volume) -> anyhow::Result<()> {
     let mut bar = Bar::watched("retire")?;
-    let done = store.retire_volume(&place.directory, &mut |it| {
+    let done = store.retire_volume(&volume.directory, &mut |it| {
         bar.tell(it.bytes - it.bytes_left, it.bytes);
         bar.flow()
     });
     bar.finish();
     match done.map_err(told)? {
         true => Ok(()),
-        false => bar.check("interrupted; nothing new is put there, and the same command goes on"),
+        false => {
+            bar.check("interrupted; the volume takes no new data: run the command again to finish")
+        }
     }
 }
 
@@ -268,7 +268,7 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
     let store = Kvdb::open_on(directory(&home.path)?, &volumes, options(home), clock);
     let store = store.map_err(|error| match error {
         error @ StoreError::VolumeMissing { .. } => {
-            anyhow!("{} is not all that is missing: {error}", names(paths))
+            anyhow!("{} is not the only missing volume: {error}", names(paths))
         }
         error => told(error),
     })?;
@@ -290,12 +290,12 @@ fn tell(store: Kvdb, is_json: bool, has_moved: bool) -> anyhow::Result<()> {
     // Closing makes everything durable; the command can report a failure only here.
     store.close().map_err(told)?;
     if is_json {
-        return print(&json!({ "places": as_json(&statistics, has_moved)? }));
+        return print(&json!({ "volumes": as_json(&statistics, has_moved)? }));
     }
     let table = table(&statistics);
-    write!(out(), "{table}").context("standard output")?;
+    write!(out(), "{table}").context("cannot write to standard output")?;
     match written(&statistics).filter(|_| has_moved) {
-        Some(table) => write!(out(), "\n{table}").context("standard output"),
+        Some(table) => write!(out(), "\n{table}").context("cannot write to standard output"),
         None => Ok(()),
     }
 }
@@ -305,8 +305,8 @@ fn taken(medium: &MediumStatistics) -> u64 {
 }
 
 fn table(statistics: &Statistics) -> Table {
-    let columns = ["place", "class", "state", "taken", "at most", "free"];
-    let mut table = Table::new("Places", &columns);
+    let columns = ["volume", "class", "state", "used", "at most", "free"];
+    let mut table = Table::new("Volumes", &columns);
     let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), size);
     for (number, medium) in statistics.media.iter().enumerate() {
         let state = match (number == 0, medium.is_retiring) {
@@ -324,10 +324,10 @@ fn table(statistics: &Statistics) -> Table {
             bytes(medium.space.free_bytes),
         ]);
     }
-    for place in &statistics.missing {
-        let (path, class, unknown) = (place.path.clone(), place.class, "-".to_owned());
+    for volume in &statistics.missing {
+        let (path, class, unknown) = (volume.path.clone(), volume.class, "-".to_owned());
         let state = "missing".to_owned();
-        let most = bytes(place.bytes_max);
+        let most = bytes(volume.bytes_max);
         table.row(vec![path, class.to_string(), state, unknown.clone(), most, unknown]);
     }
     table
@@ -335,7 +335,7 @@ fn table(statistics: &Statistics) -> Table {
 
 fn as_json(statistics: &Statistics, has_moved: bool) -> anyhow::Result<Vec<Value>> {
     let there = statistics.media.iter().enumerate().map(|(number, medium)| {
-        let mut place = json!({
+        let mut volume = json!({
             "path": medium.path,
             "class": medium.class,
             "is_home": number == 0,
@@ -345,22 +345,22 @@ fn as_json(statistics: &Statistics, has_moved: bool) -> anyhow::Result<Vec<Value
             "free_bytes": medium.space.free_bytes,
         });
         if has_moved {
-            place["written"] = serde_json::to_value(medium.written)?;
+            volume["written"] = serde_json::to_value(medium.written)?;
         }
-        Ok(place)
+        Ok(volume)
     });
-    let missing = statistics.missing.iter().map(|place| {
+    let missing = statistics.missing.iter().map(|volume| {
         Ok(json!({
-            "path": place.path,
-            "class": place.class,
+            "path": volume.path,
+            "class": volume.class,
             "is_home": false,
-            "is_retiring": place.is_retiring,
-            "bytes_max": place.bytes_max,
-            "missing": place.what,
+            "is_retiring": volume.is_retiring,
+            "bytes_max": volume.bytes_max,
+            "missing": volume.what,
         }))
     });
     let all: Result<Vec<Value>, serde_json::Error> = there.chain(missing).collect();
-    all.context("the answer as JSON")
+    all.context("cannot format the answer as JSON")
 }
 
 pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
@@ -376,20 +376,25 @@ pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
     let now = store.policy(kvs).map_err(told)?;
     store.close().map_err(told)?;
     if *json {
-        let mut answer = json!({ "kvs": kvs, "policy": now.to_string() });
-        answer["classes"] = serde_json::to_value(now).context("the answer as JSON")?;
-        return print(&answer);
+        let classes = json!({
+            "new_keys": now.new_keys,
+            "new_values": now.new_values,
+            "old_keys": now.old_keys,
+            "old_values": now.old_values,
+        });
+        return print(&json!({ "kvs": kvs, "policy": now.to_string(), "classes": classes }));
     }
     let mut table = Table::new(&format!("{kvs}: {now}"), &["", "keys", "values"]);
     for (age, keys, values) in
-        [("young", now.young_keys, now.young_values), ("aged", now.aged_keys, now.aged_values)]
+        [("new", now.new_keys, now.new_values), ("old", now.old_keys, now.old_values)]
     {
         table.row(vec![age.to_owned(), keys.to_string(), values.to_string()]);
     }
-    write!(out(), "{table}").context("standard output")?;
+    write!(out(), "{table}").context("cannot write to standard output")?;
     if policy.is_some() {
-        let text = "What lies elsewhere moves while the store is open, or now with `entresol store";
-        writeln!(out(), "{text} compact {directory}`").context("standard output")?;
+        let text = "Data elsewhere move while the store is open, or now with `entresol store";
+        writeln!(out(), "{text} compact {directory}`")
+            .context("cannot write to standard output")?;
     }
     Ok(())
 }

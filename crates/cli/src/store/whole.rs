@@ -40,7 +40,7 @@ pub(super) struct Whole {
 pub(super) struct Copy {
     #[command(flatten)]
     whole: Whole,
-    /// A directory to be made, or an empty one.
+    /// An empty directory, or a path at which one is created.
     to: PathBuf,
 }
 
@@ -109,16 +109,18 @@ pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
     if arguments.json {
-        return print(&serde_json::to_value(&statistics).context("the answer as JSON")?);
+        return print(
+            &serde_json::to_value(&statistics).context("cannot format the answer as JSON")?,
+        );
     }
     for table in tables(&statistics) {
-        write!(out(), "{table}").context("standard output")?;
+        write!(out(), "{table}").context("cannot write to standard output")?;
     }
     Ok(())
 }
 
 fn tables(statistics: &Statistics) -> Vec<Table> {
-    let columns = ["medium", "class", "log", "runs", "values", "of it dead", "free"];
+    let columns = ["volume", "class", "log", "runs", "values", "dead values", "free"];
     let mut media = Table::new("Space", &columns);
     for medium in &statistics.media {
         let space = &medium.space;
@@ -133,11 +135,11 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
             space.free_bytes.map_or("-".to_owned(), size),
         ]);
     }
-    for place in &statistics.missing {
-        media.row(vec![place.path.clone(), format!("{}, missing", place.class)]);
+    for volume in &statistics.missing {
+        media.row(vec![volume.path.clone(), format!("{}, missing", volume.class)]);
     }
-    let columns = ["Kvs", "policy", "runs", "bytes", "versions", "gone", "values apart"];
-    let mut all = Table::new("What is frozen; the log's writes are not counted", &columns);
+    let columns = ["Kvs", "policy", "runs", "bytes", "versions", "tombstones", "values apart"];
+    let mut all = Table::new("Flushed data; writes still in the log are not counted", &columns);
     for kvs in &statistics.kvs {
         all.row(vec![
             kvs.name.clone(),
@@ -150,9 +152,9 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
         ]);
     }
     let mut tables = vec![media, all];
-    if let Some(images) = &statistics.images {
-        let columns = ["writes read to open it", "in no image", "failures", "the last"];
-        let mut table = Table::new("Images of what is not frozen", &columns);
+    if let Some(images) = &statistics.memtable_images {
+        let columns = ["writes read at opening", "in no image", "failures", "last failure"];
+        let mut table = Table::new("Memtable images", &columns);
         table.row(vec![
             grouped(statistics.log_records_read as f64),
             grouped(images.writes_missing as f64),
@@ -168,27 +170,27 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
 /// none.
 pub(super) fn written(statistics: &Statistics) -> Option<Table> {
     let columns = [
-        "medium",
+        "volume",
         "log",
-        "frozen",
-        "merged",
+        "flushed",
+        "compacted",
         "garbage",
-        "aged",
-        "returned",
+        "demoted",
+        "promoted",
         "misplaced",
         "hot",
         "manifest",
     ];
-    let mut table = Table::new("Written since it was opened", &columns);
+    let mut table = Table::new("Bytes written since the store was opened", &columns);
     for medium in statistics.media.iter().filter(|medium| medium.written.sum() > 0) {
         let written = &medium.written;
         let bytes = [
             written.log_bytes,
             written.flush_bytes,
             written.compaction_bytes,
-            written.moved_bytes,
-            written.aged_bytes,
-            written.returned_bytes,
+            written.collected_bytes,
+            written.demoted_bytes,
+            written.promoted_bytes,
             written.misplaced_bytes,
             written.hot_bytes,
             written.manifest_bytes,
@@ -202,29 +204,29 @@ pub(super) fn written(statistics: &Statistics) -> Option<Table> {
 pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory: StorePlace { path: directory, .. }, json } = arguments;
     let mut bar = Bar::new("check");
-    interrupt::announce(&bar.progress, "no findings were printed, and nothing was changed")?;
+    interrupt::announce(&bar.progress, "no findings were printed, nothing was changed")?;
     let report = check_at(directory, &mut |it| bar.tell(it.files_done, it.files));
     bar.finish();
     let report = report.map_err(told)?;
     if *json {
-        print(&serde_json::to_value(&report).context("the answer as JSON")?)?;
+        print(&serde_json::to_value(&report).context("cannot format the answer as JSON")?)?;
     } else {
-        show(&report).context("standard output")?;
+        show(&report).context("cannot write to standard output")?;
     }
     let at = directory.display();
     complain_of(&report.findings, report.findings_left_out, |count| {
         format!(
-            "{at} is damaged, places: {count}; what is whole can be read, and `entresol store \
+            "{at} is damaged (findings: {count}); the rest can be read, and `entresol store \
              salvage {at} NEW` copies it"
         )
     })?;
     match report.missing.first() {
         None => Ok(()),
-        Some(place) => Err(Incomplete(format!(
-            "{at} was looked at in part, and no damage was found: its {} place {} is missing. \
-             Mount it there, or say with `entresol store place found {at} PATH` where it is, and \
+        Some(volume) => Err(Incomplete(format!(
+            "{at} was checked in part, and no damage was found: its {} volume {} is missing. \
+             Mount it there, or give its path with `entresol store volume found {at} PATH`, and \
              check again",
-            place.class, place.path
+            volume.class, volume.path
         ))
         .into()),
     }
@@ -233,11 +235,12 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
 fn show(report: &CheckReport) -> io::Result<()> {
     let CheckReport { files, bytes, versions, values, log_records, .. } = report;
     show_findings(&report.findings, report.findings_left_out)?;
-    for place in &report.missing {
-        writeln!(out(), "missing: the {} place {}: {}", place.class, place.path, place.what)?;
+    for volume in &report.missing {
+        let (class, path, what) = (volume.class, &volume.path, &volume.what);
+        writeln!(out(), "missing: the {class} volume {path}: {what}")?;
     }
     if !report.missing.is_empty() {
-        writeln!(out(), "not looked at: {}", unchecked(&report.unchecked))?;
+        writeln!(out(), "not checked: {}", unchecked(&report.unchecked))?;
     }
     for line in shortened(report.remarks.iter().map(|remark| format!("odd: {remark}"))) {
         writeln!(out(), "{line}")?;
@@ -245,8 +248,8 @@ fn show(report: &CheckReport) -> io::Result<()> {
     let bytes = size(*bytes);
     writeln!(
         out(),
-        "{files} files, {bytes}: {versions} versions in runs, {values} values apart, {log_records} \
-         writes in the log"
+        "{files} files, {bytes}: {versions} versions in runs, {values} values in segments, \
+         {log_records} writes in the log"
     )
 }
 
@@ -269,12 +272,12 @@ fn unchecked(it: &Unchecked) -> String {
         false => format!(", of the Kvs {}", kvs.join(", ")),
     };
     let log = match log_behind {
-        Some(last) => format!("; writes of the log behind the {last}th, if there are any"),
+        Some(last) => format!("; writes of the log after number {last}, if there are any"),
         None => String::new(),
     };
     let bytes = size(*value_bytes);
     format!(
-        "runs: {runs}{of}; segments: {segments}, values of other runs there: {values}, {bytes}{log}"
+        "runs: {runs}{of}; segments: {segments}, with values of other runs: {values}, {bytes}{log}"
     )
 }
 
@@ -293,18 +296,18 @@ fn complain_of(
 pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
     let progress = Progress::counter("salvage", None);
-    let left = "the copy is no store yet: remove it";
+    let left = "the copy is incomplete: remove it";
     interrupt::announce(&progress, left)?;
     let report = salvage_at(&directory.path, to, KvdbOptions::default());
     progress.finish();
     let report = report.map_err(told)?;
     if *json {
-        print(&serde_json::to_value(&report).context("the answer as JSON")?)?;
+        print(&serde_json::to_value(&report).context("cannot format the answer as JSON")?)?;
     } else {
-        show_salvaged(&report).context("standard output")?;
+        show_salvaged(&report).context("cannot write to standard output")?;
     }
     complain_of(&report.findings, report.findings_left_out, |count| {
-        format!("places that could not be read: {count}; {} has the rest", to.display())
+        format!("parts that could not be read: {count}; {} has the rest", to.display())
     })
 }
 
@@ -335,20 +338,20 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     let made = made.map_err(told)?;
     store.close().map_err(told)?;
     // The copy may have been completed before the interruption took effect.
-    let Some(made) = made else { return bar.check("interrupted; there is no copy") };
+    let Some(made) = made else { return bar.check("interrupted; no copy was made") };
     if *json {
-        return print(&serde_json::to_value(made).context("the answer as JSON")?);
+        return print(&serde_json::to_value(made).context("cannot format the answer as JSON")?);
     }
     let bytes = size(made.bytes);
-    writeln!(out(), "{}: {} files, {bytes}, a store of its own", to.display(), made.files)
-        .context("standard output")
+    writeln!(out(), "{}: {} files, {bytes}, a complete store", to.display(), made.files)
+        .context("cannot write to standard output")
 }
 
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory, json } = arguments;
     let store = Kvdb::open_at(&directory.path, options(directory)).map_err(told)?;
     let volumes: Vec<PathBuf> =
-        store.volumes().iter().map(|place| place.directory.path().to_owned()).collect();
+        store.volumes().iter().map(|volume| volume.directory.path().to_owned()).collect();
     let before = bytes_of(&volumes)?;
     let mut bar = Bar::watched("compact")?;
     let done = store.compact_with(&mut |it| {
@@ -360,15 +363,16 @@ pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
     if !is_done {
-        bar.check("interrupted; what was merged stays so, and the same command goes on")?;
+        bar.check("interrupted; finished compactions are kept: run the command again to finish")?;
     }
     let after = bytes_of(&volumes)?;
     if *json {
         return print(&json!({ "bytes_before": before, "bytes_after": after }));
     }
-    writeln!(out(), "{} before, {} now", size(before), size(after)).context("standard output")?;
+    writeln!(out(), "{} before, {} now", size(before), size(after))
+        .context("cannot write to standard output")?;
     match written(&statistics).filter(|_| volumes.len() > 1) {
-        Some(table) => write!(out(), "{table}").context("standard output"),
+        Some(table) => write!(out(), "{table}").context("cannot write to standard output"),
         None => Ok(()),
     }
 }

@@ -26,7 +26,7 @@ mod space;
 
 pub use readers::Guard;
 
-use crate::{IndexError, Persistent};
+use crate::IndexError;
 use classes::Classes;
 use layout::Layout;
 use marks::Marks;
@@ -324,17 +324,13 @@ impl<R: Region> Pool<R> {
     }
 }
 
-/// Sweeps a pool that holds only this index, in a thread of its own.
-pub fn sweep_behind<R, I>(
+/// Sweeps a pool in a thread of its own; `reach` is that of [`Pool::sweep`].
+pub fn sweep_behind<R: Region + 'static>(
     pool: &Arc<Pool<R>>,
-    index: &Arc<I>,
-) -> JoinHandle<Result<Swept, IndexError>>
-where
-    R: Region + 'static,
-    I: Persistent<R> + 'static,
-{
-    let (pool, index) = (Arc::clone(pool), Arc::clone(index));
-    thread::spawn("sweep", move || pool.sweep(|visit| index.blocks(visit)))
+    reach: impl FnOnce(&mut dyn FnMut(u64)) -> Result<(), IndexError> + Send + 'static,
+) -> JoinHandle<Result<Swept, IndexError>> {
+    let pool = Arc::clone(pool);
+    thread::spawn("sweep", move || pool.sweep(reach))
 }
 
 #[cfg(test)]

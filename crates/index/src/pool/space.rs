@@ -172,7 +172,7 @@ impl Space {
         Some(chunk)
     }
 
-    /// Asserts of a chunk that was free that nobody uses it.
+    /// Asserts that a chunk from the free list is not in use.
     fn assert_unused(&self, chunk: u32) {
         let found = self.chunks.get(chunk as usize);
         assert!(matches!(found, Some(Chunk::Other)), "chunk {chunk} is free, and used: {found:?}");

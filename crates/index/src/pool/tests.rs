@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::Direct;
-use entresol_media::crash::{
+use entresol_simulated::crash::{
     Crash, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions, Subject,
 };
 
 use super::*;
-use crate::{Index, SkipList};
+use crate::{Index, Persistent, SkipList};
 
 const CHUNK: u64 = 4096;
 
@@ -162,7 +162,8 @@ fn an_index_answers_and_grows_while_its_pool_is_swept_behind_its_back() {
             drop((list, pool));
             let pool = Arc::new(Pool::open(region).expect("the pool"));
             let list = Arc::new(SkipList::open(&pool, 0, &()).expect("the list"));
-            let sweep = sweep_behind(&pool, &list);
+            let swept = Arc::clone(&list);
+            let sweep = sweep_behind(&pool, move |visit| swept.blocks(visit));
             for key in 0..200 {
                 assert_eq!(list.get(&key).expect("no damage"), Some(key + 1));
                 assert!(list.insert(&(key + 1000), 1).expect("room"));

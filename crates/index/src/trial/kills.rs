@@ -9,7 +9,7 @@ use std::sync::Arc;
 use entresol_base::Stop;
 use entresol_base::thread;
 use entresol_media::Region;
-use entresol_media::crash::{RecordedRegion, Report};
+use entresol_simulated::crash::{RecordedRegion, Report};
 
 use super::life::cut_off;
 use super::{

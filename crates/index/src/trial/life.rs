@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use entresol_base::thread;
-use entresol_media::crash::{Killed, RecordedRegion};
+use entresol_simulated::crash::{Killed, RecordedRegion};
 
 use super::{Answers, Op, Opened, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Persistent};

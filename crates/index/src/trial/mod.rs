@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::world::{World, WorldOptions};
-use entresol_media::crash::{
+use entresol_simulated::crash::{
     Crash, Domain, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions,
     Report, Subject,
 };

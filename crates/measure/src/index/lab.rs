@@ -8,9 +8,11 @@ use entresol_base::sync::Mutex;
 use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 use entresol_index::{Pool, PoolOptions};
-use entresol_media::model::memory::{MediumCounts, Parameters, SimulatedMemory};
+use entresol_media::model::memory::{MediumCounts, Parameters};
 use entresol_media::observe::Step;
-use entresol_media::{Counters, Counts, Observed, Observer};
+use entresol_media::{Observed, Observer};
+use entresol_simulated::SimulatedMemory;
+use entresol_simulated::{Counters, Counts};
 
 use super::no_region;
 use super::subjects::{AnyIndex, failed};

@@ -145,8 +145,8 @@ impl IndexName {
                 open::<R, HybridIndexPlus<FastFair<R>>>(pool, &options)
             }
             _ if node_bytes.is_some() => {
-                let problem = "it has no nodes of a size to choose: leave --node-bytes out, or \
-                               name other indexes by --index";
+                let problem = "its node size cannot be chosen: leave --node-size out, or name \
+                               other indexes with --index";
                 Err(BenchError::Usage(problem.to_owned()))
             }
             IndexName::SkipList => open::<R, SkipList<R>>(pool, &()),

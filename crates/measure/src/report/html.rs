@@ -164,7 +164,7 @@ mod tests {
         page.table(&table);
         let folder = tempfile::tempdir().unwrap();
         let path = page.save(&folder.path().join("new"), "cache").unwrap();
-        let html = std::fs::read_to_string(path).unwrap();
+        let html = entresol_media::files::read_to_string(&path).unwrap();
         assert!(!html.contains("http") && !html.contains("<script>") && !html.contains("<b>"));
         assert!(html.contains("x&lt;y") && html.ends_with("</html>\n"));
     }

@@ -95,7 +95,7 @@ impl FromStr for TraceFormat {
             "twitter" => Ok(TraceFormat::Twitter),
             "csv" => Ok(TraceFormat::Csv),
             "keys" => Ok(TraceFormat::Keys),
-            _ => Err(format!("'{text}' is no trace format: write twitter, csv or keys")),
+            _ => Err(format!("'{text}' is not a trace format: use twitter, csv or keys")),
         }
     }
 }

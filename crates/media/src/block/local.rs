@@ -9,19 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use entresol_base::mutants::{SiteKind, removed};
+use entresol_base::{ByteSize, Place};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 
 use super::threads::{Pool, ThreadQueue};
+use super::uring::RingQueue;
 use super::{
-    Alignment, Backend, BlockFile, IoBuffer, IoQueue, IoRequest, check_depth, check_range,
-    check_request, read_out_of_blocks,
+    Alignment, Backend, BlockFile, Blocks, IoBuffer, IoQueue, IoRequest, check_depth,
+    read_out_of_blocks,
 };
+use crate::access::Access;
 use crate::ahead;
-use crate::cost::Access;
-use crate::crash::Place;
 use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
 use crate::raw::buffer::BUFFER_ALIGNMENT;
-use crate::raw::ring::{Completion, Ring};
+use crate::raw::ring::Completion;
 
 /// Minimum block size. All disks' blocks are multiples of it. It also holds for files in the page
 /// cache, so that a file can be moved between file systems.
@@ -31,7 +32,7 @@ const BLOCK_BYTES_UNKNOWN: u64 = 4096;
 
 /// An open file with its mode of access. Shared by all queues to it.
 #[derive(Debug)]
-pub(crate) struct OpenFile {
+pub(super) struct OpenFile {
     file: File,
     path: PathBuf,
     len: AtomicU64,
@@ -98,16 +99,16 @@ impl OpenFile {
     }
 
     /// Refuses a request that may not be carried out.
-    pub(crate) fn check(&self, request: &IoRequest) -> io::Result<()> {
+    pub(super) fn check(&self, request: &IoRequest) -> io::Result<()> {
         self.check_call(request.access, request.offset, &request.buffer)
     }
 
     fn check_call(&self, access: Access, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
-        check_request(self.alignment, self.len(), access, offset, buffer.len())
+        self.blocks().check_request(access, offset, buffer.len())
     }
 
-    fn check_range(&self, access: Access, offset: u64, bytes: u64) -> io::Result<()> {
-        check_range(self.alignment, self.len(), access, offset, bytes)
+    fn blocks(&self) -> Blocks {
+        Blocks { alignment: self.alignment, file_bytes: self.len() }
     }
 
     /// Carries out one request, blocking the thread.
@@ -236,7 +237,7 @@ impl BlockFile for LocalFile {
             if let Err(cause) = placement::allocate(&self.file.file, before, bytes - before) {
                 // The added space is taken back; the first error tells why.
                 let _ = self.file.file.set_len(before);
-                return Err(placement::failed_allocation(path, bytes, cause));
+                return Err(FileError::allocation(path, bytes, cause));
             }
         } else {
             // The new end is published first, so that no writer writes behind it.
@@ -256,7 +257,7 @@ impl BlockFile for LocalFile {
         if bytes == 0 {
             return Ok(());
         }
-        self.file.check_range(Access::Write, offset, bytes)?;
+        self.file.blocks().check_range(Access::Write, offset, ByteSize(bytes))?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if rustix::fs::fallocate(&self.file.file, hole, offset, bytes).is_ok() {
             return Ok(());
@@ -277,7 +278,7 @@ impl BlockFile for LocalFile {
             return Ok(());
         }
         placement::allocate(&self.file.file, offset, bytes)
-            .map_err(|cause| placement::failed_allocation(path, bytes, cause))
+            .map_err(|cause| FileError::allocation(path, bytes, cause))
     }
 
     fn alignment(&self) -> Alignment {
@@ -306,7 +307,7 @@ impl BlockFile for LocalFile {
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         let depth = depth.clamp(1, super::QUEUE_DEPTH_MAX);
-        Ok(Box::new(Ring::new(Arc::clone(&self.file), depth, Completion::Polling)?))
+        Ok(Box::new(RingQueue::new(Arc::clone(&self.file), depth, Completion::Polling)?))
     }
 
     fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
@@ -314,7 +315,7 @@ impl BlockFile for LocalFile {
         match self.backend {
             Backend::IoUring => {
                 let file = Arc::clone(&self.file);
-                Ok(Box::new(Ring::new(file, depth, Completion::Interrupt)?))
+                Ok(Box::new(RingQueue::new(file, depth, Completion::Interrupt)?))
             }
             _ => Ok(Box::new(ThreadQueue::new(self.pool()?, depth)?)),
         }

@@ -3,9 +3,9 @@
 //!
 //! A [`BlockFile`] is the file; an [`IoQueue`] lets one thread keep requests to it in flight. There
 //! are two kinds of queue: one uses the kernel's io_uring, the other a pool of threads, for kernels
-//! that refuse io_uring (in containers they usually do). They behave alike, and one suite of tests
-//! checks that. No fallback is silent: [`BlockFile::backend`] and [`BlockFile::remarks`] tell which
-//! kind is used, and why.
+//! that refuse io_uring (in containers they usually do). They behave alike, and so does a simulated
+//! disk; one suite of tests checks that, `crates/simulated/tests/alike`. No fallback is silent:
+//! [`BlockFile::backend`] and [`BlockFile::remarks`] tell which kind is used, and why.
 
 use std::fmt;
 use std::io;
@@ -16,23 +16,25 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use entresol_base::{ByteSize, Place};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::cost::Access;
-use crate::crash::Place;
+use crate::access::Access;
 use crate::model::ModelName;
 use crate::placement::{FileError, Placement};
-pub use crate::raw::buffer::{IoBuffer, SlotPool};
-use crate::raw::ring::{Completion, Ring};
+pub use crate::raw::buffer::{BUFFER_ALIGNMENT, IoBuffer, SlotPool};
+use crate::raw::ring::Completion;
+pub use crate::raw::ring::{IoCompletion, IoRequest};
 
 mod local;
 mod slow;
 mod threads;
+mod uring;
 
-use local::LocalFile;
-pub(crate) use local::OpenFile;
+use local::{LocalFile, OpenFile};
 use slow::SlowFile;
 pub(crate) use slow::{Drive, SlowMapped};
+use uring::RingQueue;
 
 /// Maximum bytes of one request. The kernel's limit is just below 2 GiB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -100,7 +102,7 @@ pub enum Backend {
     IoUring,
     /// Positioned reads and writes by a pool of threads.
     ThreadPool,
-    /// A simulated disk ([`crate::disk`]), in virtual time.
+    /// A simulated disk, in virtual time.
     Simulated,
 }
 
@@ -129,6 +131,16 @@ pub struct Alignment {
     pub memory: usize,
     /// Alignment of offsets and lengths in the file.
     pub offset: u64,
+}
+
+impl Alignment {
+    /// Returns the offset and the bytes of the blocks that cover `len` bytes at `offset`.
+    #[must_use]
+    pub fn whole_blocks(self, offset: u64, len: usize) -> (u64, usize) {
+        let begin = offset / self.offset * self.offset;
+        let end = (offset + len as u64).next_multiple_of(self.offset);
+        (begin, (end - begin) as usize)
+    }
 }
 
 /// Options for opening a block file.
@@ -280,30 +292,6 @@ impl dyn BlockFile {
     }
 }
 
-/// A read or write to be done.
-#[derive(Debug)]
-pub struct IoRequest {
-    /// Read or write.
-    pub access: Access,
-    /// Offset in the file.
-    pub offset: u64,
-    /// Buffer to read into or write from; its length is that of the request.
-    pub buffer: IoBuffer,
-    /// Value that comes back with the completion.
-    pub token: u64,
-}
-
-/// A read or write that was done.
-#[derive(Debug)]
-pub struct IoCompletion {
-    /// Token of the request.
-    pub token: u64,
-    /// Bytes moved: for a write all of them, for a read fewer only at the end of the file.
-    pub result: io::Result<usize>,
-    /// Buffer of the request.
-    pub buffer: IoBuffer,
-}
-
 /// One thread's requests to a file. Dropping it carries out and waits for everything that was
 /// submitted, so that no write is lost and no buffer is freed while it is in use.
 pub trait IoQueue: Send {
@@ -348,37 +336,43 @@ pub trait IoQueue: Send {
     fn buffer(&self, len: usize) -> IoBuffer;
 }
 
-/// Refuses a request that no file of this length and alignment can serve.
-pub(crate) fn check_request(
-    alignment: Alignment,
-    file_bytes: u64,
-    access: Access,
-    offset: u64,
-    bytes: usize,
-) -> io::Result<()> {
-    if bytes == 0 || bytes > REQUEST_BYTES_MAX {
-        return Err(invalid(format!("a request for {bytes} bytes")));
-    }
-    check_range(alignment, file_bytes, access, offset, bytes as u64)
+/// Blocks of a file, by which implementations of [`BlockFile`] check their requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// Units of which requests are multiples.
+    pub alignment: Alignment,
+    /// Length of the file.
+    pub file_bytes: u64,
 }
 
-/// Refuses a range that is not of whole blocks, and a write behind the end.
-pub(crate) fn check_range(
-    alignment: Alignment,
-    file_bytes: u64,
-    access: Access,
-    offset: u64,
-    bytes: u64,
-) -> io::Result<()> {
-    let block = alignment.offset;
-    if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
-        return Err(invalid(format!("{bytes} bytes at {offset} are no blocks of {block}")));
+impl Blocks {
+    /// Refuses a request that the file cannot serve.
+    ///
+    /// # Errors
+    /// If the request has no bytes or too many, is not aligned, or writes behind the end.
+    pub fn check_request(self, access: Access, offset: u64, bytes: usize) -> io::Result<()> {
+        if bytes == 0 || bytes > REQUEST_BYTES_MAX {
+            return Err(invalid(format!("a request for {bytes} bytes")));
+        }
+        self.check_range(access, offset, ByteSize(bytes as u64))
     }
-    let end = offset.saturating_add(bytes);
-    if access == Access::Write && end > file_bytes {
-        return Err(invalid(format!("a write up to {end} in a file of {file_bytes} bytes")));
+
+    /// Refuses a range that is not of whole blocks, and a write behind the end.
+    ///
+    /// # Errors
+    /// If it is one of these.
+    pub fn check_range(self, access: Access, offset: u64, bytes: ByteSize) -> io::Result<()> {
+        let Blocks { alignment: Alignment { offset: block, .. }, file_bytes } = self;
+        let ByteSize(bytes) = bytes;
+        if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+            return Err(invalid(format!("{bytes} bytes at {offset} are no blocks of {block}")));
+        }
+        let end = offset.saturating_add(bytes);
+        if access == Access::Write && end > file_bytes {
+            return Err(invalid(format!("a write up to {end} in a file of {file_bytes} bytes")));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Appends `len` bytes at `offset` of a file to `out`, reading whole blocks.
@@ -388,7 +382,7 @@ fn read_out_of_blocks<F: BlockFile + ?Sized>(
     len: usize,
     out: &mut Vec<u8>,
 ) -> io::Result<usize> {
-    let (begin, bytes) = whole_blocks(file.alignment(), offset, len);
+    let (begin, bytes) = file.alignment().whole_blocks(offset, len);
     let mut buffer = file.buffer(bytes);
     let read = file.read_at(begin, &mut buffer)?;
     let skip = (offset - begin) as usize;
@@ -397,15 +391,11 @@ fn read_out_of_blocks<F: BlockFile + ?Sized>(
     Ok(found.len())
 }
 
-/// Returns the offset and the bytes of the blocks that cover `len` bytes at `offset`.
-pub(crate) fn whole_blocks(alignment: Alignment, offset: u64, len: usize) -> (u64, usize) {
-    let begin = offset / alignment.offset * alignment.offset;
-    let end = (offset + len as u64).next_multiple_of(alignment.offset);
-    (begin, (end - begin) as usize)
-}
-
 /// Refuses a queue whose depth is zero or too large.
-pub(crate) fn check_depth(depth: usize) -> io::Result<()> {
+///
+/// # Errors
+/// If it is.
+pub fn check_depth(depth: usize) -> io::Result<()> {
     if depth == 0 || depth > QUEUE_DEPTH_MAX {
         let most = QUEUE_DEPTH_MAX;
         return Err(invalid(format!("a queue of {depth} requests; 1 to {most} are possible")));
@@ -466,7 +456,7 @@ fn choose(
         return Ok(Backend::ThreadPool);
     }
     let trial = || -> io::Result<()> {
-        let mut ring = Ring::new(Arc::new(file.duplicate()?), 1, Completion::Interrupt)?;
+        let mut ring = RingQueue::new(Arc::new(file.duplicate()?), 1, Completion::Interrupt)?;
         let buffer = ring.buffer(file.alignment().offset as usize);
         let request = IoRequest { access: Access::Read, offset: 0, buffer, token: 0 };
         let mut done = Vec::new();

@@ -8,12 +8,12 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use entresol_base::Place;
 use entresol_base::mutants::{SiteKind, removed};
 
 use super::{Directory, DirectoryId, DirectoryLock, Entry, EntryKind};
 use super::{check_small, is_unfinished, path_of, unfinished};
 use crate::block::{self, BlockFile, BlockOptions, Drive, SlowMapped};
-use crate::crash::Place;
 use crate::files;
 use crate::mapped::{self, MapOptions, MappedFile};
 use crate::model::ModelName;
@@ -202,7 +202,7 @@ impl Directory for LocalDirectory {
             // The unfinished file is of no use. If it cannot be removed either, the first error
             // tells why.
             let _ = fs::remove_file(&unfinished);
-            return Err(placement::failed_write(&path, bytes.len() as u64, cause));
+            return Err(FileError::write(&path, bytes.len() as u64, cause));
         }
         self.sync_at(Location::caller())
     }

@@ -2,8 +2,8 @@
 //! replaced as a whole, names that change atomically, and a lock that excludes other processes.
 //!
 //! A [`Directory`] lies in this machine's file system ([`LocalDirectory`]) or on a simulated disk
-//! ([`crate::disk`]). Code written against the trait is tested on both, and one suite of tests
-//! holds for the two.
+//! (`simulated::disk`). Code written against the trait is tested on both, and one suite of tests
+//! holds for the two: `crates/simulated/tests/alike`.
 //!
 //! **What survives a power cut.** The bytes of a block file, and its length, do after
 //! [`BlockFile::sync_at`]; those of a mapped file do after [`MappedFile::persist_at`]. A *name*
@@ -21,8 +21,9 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use entresol_base::Place;
+
 use crate::block::{BlockFile, BlockOptions};
-use crate::crash::Place;
 use crate::mapped::{MapOptions, MappedFile};
 use crate::placement::FileError;
 
@@ -66,8 +67,10 @@ impl Entry {
 /// Identity of an open directory, equal for all paths that lead to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirectoryId {
-    pub(crate) device: u64,
-    pub(crate) node: u64,
+    /// Number of the device or simulated disk.
+    pub device: u64,
+    /// Number of the directory on it.
+    pub node: u64,
 }
 
 /// A directory, held open. Names are single components: they never lead out of it.
@@ -201,7 +204,9 @@ impl dyn Directory {
 pub struct DirectoryLock(#[expect(dead_code, reason = "is there to be dropped")] Box<dyn Send>);
 
 impl DirectoryLock {
-    pub(crate) fn new(held: impl Send + 'static) -> DirectoryLock {
+    /// Returns a lock that is released when `held` is dropped.
+    #[must_use]
+    pub fn new(held: impl Send + 'static) -> DirectoryLock {
         DirectoryLock(Box::new(held))
     }
 }
@@ -213,7 +218,10 @@ impl fmt::Debug for DirectoryLock {
 }
 
 /// Returns the path of a name in a directory.
-pub(crate) fn path_of(directory: &Path, name: &str) -> Result<PathBuf, FileError> {
+///
+/// # Errors
+/// If the name is too long, leads out of the directory, or is that of an unfinished replacement.
+pub fn path_of(directory: &Path, name: &str) -> Result<PathBuf, FileError> {
     let leads_out = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
     if leads_out || name.len() > NAME_BYTES_MAX || is_unfinished(name) {
         return Err(FileError::Name { directory: directory.into(), name: name.to_owned() });
@@ -222,16 +230,22 @@ pub(crate) fn path_of(directory: &Path, name: &str) -> Result<PathBuf, FileError
 }
 
 /// Returns the name under which a replacement of a small file is written before it is complete.
-pub(crate) fn unfinished(name: &str) -> String {
+#[must_use]
+pub fn unfinished(name: &str) -> String {
     format!("{UNFINISHED}{name}")
 }
 
-pub(crate) fn is_unfinished(name: &str) -> bool {
+/// Returns true if the name is that of an unfinished replacement.
+#[must_use]
+pub fn is_unfinished(name: &str) -> bool {
     name.starts_with(UNFINISHED)
 }
 
 /// Refuses a file that is too large to be read or written as a whole.
-pub(crate) fn check_small(path: &Path, bytes: u64) -> Result<(), FileError> {
+///
+/// # Errors
+/// If it has more than [`SMALL_FILE_BYTES_MAX`] bytes.
+pub fn check_small(path: &Path, bytes: u64) -> Result<(), FileError> {
     if bytes <= SMALL_FILE_BYTES_MAX {
         return Ok(());
     }

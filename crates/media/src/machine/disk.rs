@@ -1,5 +1,6 @@
 //! The kernel's information on the disk beneath a file: if it can be polled, and how long its reads
 //! took. For measuring; nothing else depends on it.
+#![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

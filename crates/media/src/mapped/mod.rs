@@ -50,9 +50,9 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use entresol_base::Place;
 use entresol_base::mutants::{SiteKind, removed};
 
-use crate::crash::Place;
 use crate::placement::FileError;
 use crate::region::{Direct, FlushKind, PmemMode, Region, RegionKind, RegionOptions};
 
@@ -203,9 +203,8 @@ impl dyn MappedFile + '_ {
     }
 }
 
-/// A mapped file over a region: [`Direct`] in what ships, a
-/// [`RecordedRegion`](crate::crash::RecordedRegion) in crash suites, which loses line by line as
-/// x86 would.
+/// A mapped file over a region: [`Direct`] in what ships, a recorded one in crash suites, which
+/// loses line by line as x86 would.
 pub struct RegionFile<R> {
     region: Arc<R>,
     kind: MappedKind,
@@ -296,19 +295,19 @@ impl<R: Region> MappedFile for RegionFile<R> {
     }
 
     fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> Ordering {
-        assert_inside(self.len(), offset, len as u64);
+        assert_inside(self, offset, len as u64);
         compare(offset, len, bytes, |offset, out| self.region.read(offset, out))
     }
 
     fn flush_at(&self, offset: u64, len: u64, place: Place) {
-        assert_inside(self.len(), offset, len);
+        assert_inside(self, offset, len);
         if self.kind.is_pmem() && !removed(SiteKind::Flush, place) {
             self.region.flush(offset, len as usize);
         }
     }
 
     fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()> {
-        assert_inside(self.len(), offset, len);
+        assert_inside(self, offset, len);
         if removed(SiteKind::Sync, place) {
             return Ok(());
         }
@@ -342,13 +341,9 @@ pub(crate) fn open(path: &Path, options: &MapOptions) -> Result<Arc<dyn MappedFi
     Ok(Arc::new(RegionFile { region: Arc::new(region), kind, path: path.into(), read_only }))
 }
 
-/// Compares the bytes that `read` copies out with `bytes`, [`COMPARED_BYTES`] at a time.
-pub(crate) fn compare(
-    offset: u64,
-    len: usize,
-    bytes: &[u8],
-    read: impl Fn(u64, &mut [u8]),
-) -> Ordering {
+/// Compares the bytes that `read` copies out with `bytes`, without allocating: for implementations
+/// of [`MappedFile::compare`].
+pub fn compare(offset: u64, len: usize, bytes: &[u8], read: impl Fn(u64, &mut [u8])) -> Ordering {
     let common = &bytes[..len.min(bytes.len())];
     let mut at = offset;
     for part in common.chunks(COMPARED_BYTES) {
@@ -363,11 +358,12 @@ pub(crate) fn compare(
     len.cmp(&bytes.len())
 }
 
-/// Checks that the range lies inside of a file of this size.
+/// Checks that the range lies inside of a file: for implementations of [`MappedFile`].
 ///
 /// # Panics
 /// If it does not.
-pub(crate) fn assert_inside(file_bytes: u64, offset: u64, len: u64) {
+pub fn assert_inside<F: MappedFile + ?Sized>(file: &F, offset: u64, len: u64) {
+    let file_bytes = file.len();
     let inside = file_bytes.checked_sub(len).is_some_and(|last| offset <= last);
     assert!(inside, "{len} bytes at {offset} are outside of a mapped file of {file_bytes} bytes");
 }

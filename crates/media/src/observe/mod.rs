@@ -11,16 +11,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use entresol_base::Place;
 use entresol_base::mutants::{self, SiteKind};
 use entresol_base::world::World;
 
-use crate::crash::Place;
 use crate::region::{Direct, FlushKind, Region, RegionError};
 use crate::streaming::{CopyStep, copy_steps};
-
-mod counters;
-
-pub use counters::{Counters, Counts};
 
 /// Bytes of a line of the processor's cache.
 pub const LINE_BYTES: u64 = 64;
@@ -50,7 +46,6 @@ pub enum FenceKind {
 
 /// An access that is about to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Step {
     /// A load.
     Load {

@@ -127,32 +127,6 @@ fn observers_are_told_in_order_and_where_in_the_program() {
 }
 
 #[test]
-fn counters_count_words_lines_and_fences() {
-    let region = Observed::new(4096, Counters::default()).expect("memory");
-    region.write(60, &[1; 16]);
-    region.store_u64(8, 1, Relaxed);
-    let before = region.observer().counts();
-    assert_eq!(before.words_stored, 3 + 1);
-    region.write_streaming(128, &[2; 128]);
-    region.persist(60, 16);
-    region.swap_u64(0, 1, Relaxed);
-    let _ = region.load_line(0);
-    let counts = region.observer().counts().since(&before);
-    let expected = Counts {
-        loads: 2,
-        bytes_loaded: 72,
-        words_stored: 1,
-        bytes_streamed: 128,
-        flushes: 1,
-        lines_flushed: 2,
-        drains: 1,
-        copy_fences: 1,
-        locked: 1,
-    };
-    assert_eq!(counts, expected);
-}
-
-#[test]
 #[should_panic(expected = "outside of the region")]
 fn a_flush_outside_is_refused() {
     Observed::new(4096, ()).expect("memory").flush(4090, 7);

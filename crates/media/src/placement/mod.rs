@@ -3,6 +3,7 @@
 //!
 //! An existing file is never shortened, and is never taken over unless it is recognised. A new file
 //! gets its name only after everything else has succeeded.
+#![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -18,7 +19,7 @@ use crate::files;
 use crate::raw::buffer::IoBuffer;
 
 /// Unit to which lengths of files are rounded up.
-pub(crate) const PAGE_BYTES: u64 = 4096;
+pub const PAGE_BYTES: u64 = 4096;
 /// Bytes at the beginning of a block device that must be zero for it to count as unused.
 const DEVICE_HEAD_BYTES: usize = 4096;
 
@@ -153,6 +154,18 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// Returns the error for a failure to allocate `bytes` for a file.
+    #[must_use]
+    pub fn allocation(path: &Path, bytes: u64, cause: io::Error) -> FileError {
+        full_or(path, bytes, "allocate space for", cause)
+    }
+
+    /// Returns the error for a failure to write `bytes` to a file.
+    #[must_use]
+    pub fn write(path: &Path, bytes: u64, cause: io::Error) -> FileError {
+        full_or(path, bytes, "write", cause)
+    }
+
     /// Returns the kind of failure, so that callers can tell a full disk from a broken one.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
@@ -342,7 +355,8 @@ impl Prepared {
 
     /// Allocates the first `bytes` of the file, lengthening it where necessary.
     fn allocate(&mut self, bytes: u64) -> Result<(), FileError> {
-        allocate(&self.file, 0, bytes).map_err(|cause| failed_allocation(self.path(), bytes, cause))
+        allocate(&self.file, 0, bytes)
+            .map_err(|cause| FileError::allocation(self.path(), bytes, cause))
     }
 
     /// Allocates the space that an existing file lacks.
@@ -352,7 +366,7 @@ impl Prepared {
             Some(from) => allocate(&self.file, from, bytes - from),
             None => Ok(()),
         });
-        done.map_err(|cause| failed_allocation(self.path(), bytes, cause))
+        done.map_err(|cause| FileError::allocation(self.path(), bytes, cause))
     }
 
     /// Gives the file its name, makes it durable, and hands it over.
@@ -505,14 +519,6 @@ fn write_zeroes(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         done += step;
     }
     Ok(())
-}
-
-pub(crate) fn failed_allocation(path: &Path, bytes: u64, cause: io::Error) -> FileError {
-    full_or(path, bytes, "allocate space for", cause)
-}
-
-pub(crate) fn failed_write(path: &Path, bytes: u64, cause: io::Error) -> FileError {
-    full_or(path, bytes, "write", cause)
 }
 
 fn full_or(path: &Path, bytes: u64, doing: &'static str, cause: io::Error) -> FileError {

@@ -16,7 +16,7 @@ use rustix::mm::Advice;
 use super::mapping::Mapping;
 
 /// Alignment of every buffer, sufficient for any disk.
-pub(crate) const BUFFER_ALIGNMENT: usize = 4096;
+pub const BUFFER_ALIGNMENT: usize = 4096;
 
 /// Aligned bytes that start as zeroes.
 #[derive(Debug)]

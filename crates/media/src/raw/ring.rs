@@ -1,4 +1,4 @@
-//! A queue of reads and writes of one file through the kernel's io_uring.
+//! Reads and writes of one file through the kernel's io_uring.
 //!
 //! Access rule: the buffer of a request that was pushed belongs to the kernel until the completion
 //! has been seen. Until then it lies in `flights`, and its bytes are not accessed. A ring that is
@@ -6,16 +6,13 @@
 //! lost memory is better than overwritten memory.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::buffer::{IoBuffer, SlotPool};
-use crate::block::{IoCompletion, IoQueue, IoRequest, OpenFile};
-use crate::cost::Access;
-use crate::event::Event;
+use crate::access::Access;
 
 /// Bytes of a registered buffer: most values fit, with the blocks around them.
 const SLOT_BYTES: usize = 32 << 10;
@@ -23,6 +20,30 @@ const SLOT_BYTES: usize = 32 << 10;
 const SLOTS_MAX: usize = 64;
 /// Entry of the file in the ring's table of files.
 const FILE: types::Fixed = types::Fixed(0);
+
+/// A read or write to be done.
+#[derive(Debug)]
+pub struct IoRequest {
+    /// Read or write.
+    pub access: Access,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Buffer to read into or write from; its length is that of the request.
+    pub buffer: IoBuffer,
+    /// Value that comes back with the completion.
+    pub token: u64,
+}
+
+/// A read or write that was done.
+#[derive(Debug)]
+pub struct IoCompletion {
+    /// Token of the request.
+    pub token: u64,
+    /// Bytes moved: for a write all of them, for a read fewer only at the end of the file.
+    pub result: io::Result<usize>,
+    /// Buffer of the request.
+    pub buffer: IoBuffer,
+}
 
 /// A request that the kernel has, and its progress.
 struct Flight {
@@ -39,26 +60,23 @@ pub(crate) enum Completion {
     Polling,
 }
 
-/// A queue of reads and writes through io_uring.
+/// Reads and writes under way through io_uring.
 pub(crate) struct Ring {
     ring: IoUring,
-    completion: Completion,
-    file: Arc<OpenFile>,
     /// Requests by their numbers in the kernel.
     flights: Vec<Option<Flight>>,
     /// Free numbers.
     free: Vec<usize>,
-    /// Requests refused without asking the kernel.
-    refused: Vec<IoCompletion>,
     /// Registered buffers, if the kernel allows them.
     pool: Option<Arc<SlotPool>>,
-    event: Event,
 }
 
 impl Ring {
-    /// Makes a queue for `depth` requests at once.
+    /// Makes a ring for `depth` requests at once to a file. The kernel signals `event` at each
+    /// completion.
     pub(crate) fn new(
-        file: Arc<OpenFile>,
+        file: &impl AsRawFd,
+        event: BorrowedFd<'_>,
         depth: usize,
         completion: Completion,
     ) -> io::Result<Ring> {
@@ -69,31 +87,71 @@ impl Ring {
             builder.setup_iopoll();
         }
         let ring = builder.build(entries)?;
-        let event = Event::new()?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         let pool = register_pool(&ring, depth.min(SLOTS_MAX));
         Ok(Ring {
             ring,
-            completion,
-            file,
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
-            refused: Vec::new(),
             pool,
-            event,
         })
     }
 
-    /// Polls the disk until there is a completion.
-    fn poll(&mut self) -> io::Result<()> {
-        if !self.refused.is_empty() || self.in_flight() == 0 {
+    /// Returns the number of requests that can be under way at once.
+    pub(crate) fn depth(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Returns the number of requests under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+
+    /// Returns true if the kernel has completed a request that was not collected yet.
+    pub(crate) fn has_completed(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// Accepts a request; gives it back if as many are under way as the ring is deep.
+    pub(crate) fn submit(&mut self, request: IoRequest) -> Result<(), IoRequest> {
+        let Some(number) = self.free.pop() else { return Err(request) };
+        assert!(self.flights[number].is_none(), "number {number} is free, but under way");
+        self.flights[number] = Some(Flight { request, done: 0 });
+        if self.push(number) {
             return Ok(());
         }
+        self.free.push(number);
+        match self.flights[number].take() {
+            Some(flight) => Err(flight.request),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands all submitted requests to the kernel.
+    pub(crate) fn kick(&mut self) -> io::Result<()> {
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits in the kernel until there is a completion. On a ring that polls, this is what polls.
+    pub(crate) fn wait_for_one(&mut self) -> io::Result<()> {
         match self.ring.submit_and_wait(1) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel.
+    pub(crate) fn buffer(&self, len: usize) -> IoBuffer {
+        let slot = self.pool.as_ref().and_then(|pool| pool.buffer(len));
+        slot.unwrap_or_else(|| IoBuffer::new(len))
     }
 
     /// Puts the rest of a request into the submission queue; false if that is full.
@@ -103,12 +161,12 @@ impl Ring {
         let entry = entry(flight, known);
         let entry = entry.user_data(number as u64);
         // SAFETY: the entry names bytes of a buffer that stays in `flights` until the completion
-        // has been seen, and a file that `self` keeps open.
+        // has been seen, and a file that is registered, so that the kernel keeps it open.
         unsafe { self.ring.submission().push(&entry) }.is_ok()
     }
 
     /// Moves the kernel's completions into `out`; writes that it cut short are continued.
-    fn collect(&mut self, out: &mut Vec<IoCompletion>) {
+    pub(crate) fn collect(&mut self, out: &mut Vec<IoCompletion>) {
         let mut again = Vec::new();
         for completion in self.ring.completion() {
             let number = completion.user_data() as usize;
@@ -175,89 +233,12 @@ fn register_pool(ring: &IoUring, slots: usize) -> Option<Arc<SlotPool>> {
     Some(pool)
 }
 
-impl IoQueue for Ring {
-    fn submit(&mut self, request: IoRequest) -> Result<(), IoRequest> {
-        if self.in_flight() >= self.flights.len() {
-            return Err(request);
-        }
-        if let Err(error) = self.file.check(&request) {
-            let IoRequest { token, buffer, .. } = request;
-            self.refused.push(IoCompletion { token, result: Err(error), buffer });
-            self.event.signal();
-            return Ok(());
-        }
-        let Some(number) = self.free.pop() else { return Err(request) };
-        assert!(self.flights[number].is_none(), "number {number} is free, but under way");
-        self.flights[number] = Some(Flight { request, done: 0 });
-        if self.push(number) {
-            return Ok(());
-        }
-        self.free.push(number);
-        match self.flights[number].take() {
-            Some(flight) => Err(flight.request),
-            None => Ok(()),
-        }
-    }
-
-    fn kick(&mut self) -> io::Result<()> {
-        while !self.ring.submission().is_empty() {
-            match self.ring.submit() {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn reap(&mut self, out: &mut Vec<IoCompletion>) {
-        self.event.clear();
-        out.append(&mut self.refused);
-        self.collect(out);
-        // The rest of a write that was cut short is submitted; if the kernel lacks memory just now,
-        // the next kick or wait does it.
-        let _ = self.kick();
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.kick()?;
-        if self.completion == Completion::Polling {
-            return self.poll();
-        }
-        self.event.clear();
-        if !self.refused.is_empty() || !self.ring.completion().is_empty() {
-            // Cleared too early: a poller of the descriptor must see it again.
-            self.event.signal();
-            return Ok(());
-        }
-        if self.in_flight() == 0 {
-            return Ok(());
-        }
-        self.event.wait(timeout)
-    }
-
-    fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len() + self.refused.len()
-    }
-
-    fn buffer(&self, len: usize) -> IoBuffer {
-        let slot = self.pool.as_ref().and_then(|pool| pool.buffer(len));
-        slot.unwrap_or_else(|| IoBuffer::new(len))
-    }
-}
-
 impl Drop for Ring {
     fn drop(&mut self) {
         let mut done = Vec::new();
-        while self.free.len() < self.flights.len() {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return self.flights.drain(..).for_each(std::mem::forget),
+        while self.under_way() > 0 {
+            if self.wait_for_one().is_err() {
+                return self.flights.drain(..).for_each(std::mem::forget);
             }
             self.collect(&mut done);
         }

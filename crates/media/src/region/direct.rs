@@ -243,7 +243,7 @@ impl Direct {
     }
 
     /// Flips bits of the word at `offset`, a multiple of 8.
-    pub(crate) fn fetch_xor_u64(&self, offset: u64, bits: u64) {
+    pub fn fetch_xor_u64(&self, offset: u64, bits: u64) {
         self.mapping.atomic_u64(offset).fetch_xor(bits, Ordering::Relaxed);
     }
 
@@ -513,7 +513,7 @@ impl Direct {
             _ if len == 0 => Ok(()),
             None => Ok(()),
             Some((file, path)) => placement::allocate(file, offset, len)
-                .map_err(|cause| placement::failed_allocation(path, len, cause)),
+                .map_err(|cause| FileError::allocation(path, len, cause)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Regions of every kind: bounds, words, copies, races, flushing, and coming back.
 
 use super::*;
-use crate::{Counters, Observed};
+use crate::Observed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -235,7 +235,7 @@ fn found_slowly(words: &[u64], from: usize, first: u64) -> FoundPair {
 }
 
 fn check_pairs<const LINES: usize>(region: &Direct, rng: &mut u64) {
-    let observed = Observed::new(4096, Counters::default()).expect("memory");
+    let observed = Observed::new(4096, ()).expect("memory");
     let mut draw = |below: u64| {
         *rng = rng.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         (*rng >> 33) % below
@@ -276,7 +276,7 @@ fn pairs_are_found_in_any_number_of_lines_wherever_they_are() {
 #[test]
 fn a_pair_is_replaced_whatever_was_there() {
     let region = Direct::anonymous(4096, false).expect("memory");
-    let observed = Observed::new(4096, Counters::default()).expect("memory");
+    let observed = Observed::new(4096, ()).expect("memory");
     for before in [0, 7, u64::MAX] {
         region.store_u64(24, before, Ordering::Relaxed);
         Region::store_u64(&observed, 24, before, Ordering::Relaxed);

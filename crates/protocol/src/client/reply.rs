@@ -4,7 +4,7 @@
 //! answered by up to three [`Reply::Value`] and a [`Reply::End`].
 
 use crate::encode::Status;
-use crate::parse::{Words, unsigned, unsigned_32};
+use crate::scan::{Words, unsigned, unsigned_32};
 use crate::{FlagTokens, Limits};
 
 /// Longest line of a reply; lines of statistics are the longest.

@@ -3,8 +3,8 @@
 //! Like memcached, every meta command accepts the flags of all of them; those without a meaning for
 //! it do nothing.
 
-use super::scan::{Words, has_control, signed, unsigned, unsigned_32};
 use super::{Data, Line};
+use crate::scan::{Words, has_control, signed, unsigned, unsigned_32};
 use crate::{
     Exptime, FlagTokens, Key, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet,
     MetaStoreMode, Refusal, Request, Step, base64,

@@ -5,13 +5,11 @@
 //! refusal says how the stream goes on.
 
 mod meta;
-mod scan;
 mod text;
 
 use crate::limits::KEY_BYTES_CEILING;
+use crate::scan::{Words, has_control, word_end};
 use crate::{AfterRefusal, Key, Keys, Limits, Refusal, Request, Step};
-pub(crate) use scan::{Words, unsigned, unsigned_32};
-use scan::{has_control, word_end};
 
 /// First byte of a request of the binary protocol, which this server does not speak.
 const BINARY_MAGIC: u8 = 0x80;

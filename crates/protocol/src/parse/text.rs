@@ -3,8 +3,8 @@
 //! Like memcached 1.6.42 and later, it ignores surplus words. `noreply` counts only behind all
 //! arguments of a command, so that a key may have that name.
 
-use super::scan::{Words, signed, unsigned, unsigned_32, word_end};
 use super::{Data, Line};
+use crate::scan::{Words, signed, unsigned, unsigned_32, word_end};
 use crate::{
     Arithmetic, Delete, Exptime, Key, Keys, Refusal, Request, Step, Store, StoreVerb, Touch,
 };

@@ -74,7 +74,7 @@ fn of_drives(runs: &Runs) -> Vec<Check> {
         format!("load, {set_up}: bytes a second, of what the drives take of one stream")
     };
     let share = |bytes: u64, phase: &Phase, rate: f64| bytes as f64 / phase.seconds / rate;
-    let why = "writers wait for generations before theirs, which are synced and then frozen";
+    let why = "writers wait for generations before theirs, which are synced and then flushed";
     let of_capacity = share(alone.written.capacity, alone, capacity);
     let of_staging = share(staged.written.staging, staged, staging);
     vec![
@@ -136,7 +136,7 @@ pub(super) fn fig3(settings: &Settings) -> Outcome {
             }
             let what = format!("{workload}: bytes to capacity with staging, of those without");
             let what_aged =
-                format!("{workload}: the same until all is aged, and what is dead is given back");
+                format!("{workload}: the same until all is demoted, and dead data are freed");
             let (ratio, ratio_aged) = (pair.ratio(in_time), pair.ratio(aged));
             let both = [(what, ratio), (what_aged, ratio_aged)];
             checks.extend(both.map(|(what, ratio)| Check::at_most(what, "", 0.5, ratio)));
@@ -145,7 +145,7 @@ pub(super) fn fig3(settings: &Settings) -> Outcome {
             let what = format!("{workload}: bytes to staging, for each of the user's");
             checks.push(Check::report(what, "", None, staging, "no number in the text"));
         }
-        let title = "Bytes written to capacity until all is aged (model)";
+        let title = "Bytes written to capacity until all is demoted (model)";
         (checks, drawn(runs, title, "GB", false, |phase| aged(phase) / 1e9))
     })
 }
@@ -159,7 +159,7 @@ pub(super) fn table5(settings: &Settings) -> Outcome {
             staged.written_aged.capacity as f64 / user,
             staged.written_aged.staging as f64 / user,
         );
-        let byte = "bytes for each of the user's, once all is aged";
+        let byte = "bytes for each of the user's, once all is demoted";
         let why = "our store writes values once where they come, and once where they stay";
         let checks = vec![
             Check::at_most(format!("with staging, to capacity: {byte}"), "", 1.1, to_capacity),
@@ -186,7 +186,7 @@ pub(super) fn table5(settings: &Settings) -> Outcome {
                 why,
             ),
             Check::report(
-                "time that ageing takes behind the load, with staging",
+                "time that tiering takes after the load, with staging",
                 "s",
                 None,
                 staged.ageing_s,

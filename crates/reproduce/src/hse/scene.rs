@@ -8,9 +8,9 @@ use entresol_base::world::{World, WorldOptions};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::{Names, Population, Workload};
 use entresol_media::cost::Access;
-use entresol_media::disk::{Disk, DiskOptions, PageCache};
 use entresol_media::model::ModelName;
 use entresol_media::model::block::{BlockParameters, StripedModel, Stripes};
+use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError, Volume};
 
 use crate::Settings;
@@ -81,7 +81,7 @@ impl Size {
         let memory_bytes = self.dram / 4 * 3;
         KvdbOptions {
             memory_bytes,
-            entry_cache_bytes: memory_bytes / 10,
+            row_cache_bytes: memory_bytes / 10,
             segment_bytes: self.generation() / 2,
             generation_bytes: self.generation(),
             generations_waiting_max: GENERATIONS_WAITING,
@@ -188,7 +188,7 @@ impl Machine {
     fn open(&self) -> Result<(Kvdb, Arc<Subject>), String> {
         let directories: Vec<_> =
             self.volumes.iter().map(|place| place.directory.clone()).collect();
-        let (home, others) = directories.split_first().ok_or("there is no place")?;
+        let (home, others) = directories.split_first().ok_or("there is no volume")?;
         let clock = Arc::new(self.world.clone());
         let store = Kvdb::open_on(home.clone(), others, self.options, clock);
         let store = store.map_err(text)?;
@@ -316,21 +316,18 @@ impl Runs {
                 size(staging)
             ),
             format!(
-                "Chosen: the store may take {} of DRAM, {} of it for entries, and the system \
-                 holds {} \
-                 of mapped pages; generations of {}, {GENERATIONS_WAITING} of which may wait, in \
-                 segments of {}; durable within 100 ms.",
+                "Chosen: the store may use {} of DRAM, {} of it for the row cache, and the system \
+                 holds {} of mapped pages; generations of {}, {GENERATIONS_WAITING} of which may \
+                 wait, in segments of {}; durable within 100 ms.",
                 size(options.memory_bytes),
-                size(options.entry_cache_bytes),
+                size(options.row_cache_bytes),
                 size(self.size.page_cache()),
                 size(options.generation_bytes),
                 size(options.segment_bytes),
             ),
             "Each workload opens the store anew, ends with a sync, and is followed by all the \
-             tiering \
-             and merging that it has left, which is no part of its time. YCSB's order: load, A, \
-             B, C, \
-             F, D."
+             tiering and compaction that it has left, which is no part of its time. YCSB's order: \
+             load, A, B, C, F, D."
                 .to_owned(),
             CPU_SAID.to_owned(),
         ]

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use entresol_measure::BenchError;
+use entresol_media::files;
 use serde::Deserialize;
 
 use super::check::{Check, Figure};
@@ -70,7 +71,7 @@ impl Known {
     /// Fails if the file cannot be read or holds no valid list.
     pub fn read(path: &Path) -> Result<Known, BenchError> {
         let wrong = |error: String| BenchError::Usage(format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let text = files::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         Known::parse(&text).map_err(wrong)
     }
 

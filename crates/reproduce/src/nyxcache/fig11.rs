@@ -107,12 +107,12 @@ pub(super) fn fig11a(settings: &Settings) -> Outcome {
             let check = Check::limit(what, "times", Side::AtLeast, 1.5, gained);
             checks.push(check.beside("much more").published());
         } else {
-            let what = "naive, B sets: A's slow-down, below two thirds of alone";
+            let what = "naive, B sets: A's slowdown, below two thirds of alone";
             let check = Check::limit(what, "times", Side::Above, SLOWDOWN_MAX, 1.0 / kept);
             let gained = format!("B at {gained:.2} times");
             checks.push(check.beside("below its floor").published().noting(gained));
         }
-        let name = format!("A's slow-down in the worst second, B {what}");
+        let name = format!("A's slowdown in the worst second, B {what}");
         checks.push(floor(name, least(&ours, A, alone)));
         let name = format!("B {what}: B with donation over without");
         let over = settled(&ours, B) / settled(&never, B);
@@ -165,7 +165,7 @@ pub(super) fn fig11b(settings: &Settings) -> Outcome {
             .map(|donation| run(donation, false));
         let slowdown = |story: &Story| 1.0 / least(story, A, alone);
         naive_worst = naive_worst.max(slowdown(&naive));
-        let what = format!("A's slow-down in the worst second, {idle}% idle, B sets");
+        let what = format!("A's slowdown in the worst second, {idle}% idle, B sets");
         checks.push(floor(what, 1.0 / slowdown(&ours)));
         let gain = settled(&ours, B) / settled(&never, B);
         let what = format!("B with donation over without, {idle}% idle, B sets");
@@ -181,7 +181,7 @@ pub(super) fn fig11b(settings: &Settings) -> Outcome {
     checks.insert(
         0,
         Check::limit(
-            "naive: A's slow-down in the worst second, B sets, in at least one case",
+            "naive: A's slowdown in the worst second, B sets, in at least one case",
             "times",
             Side::Above,
             SLOWDOWN_MAX,
@@ -194,7 +194,7 @@ pub(super) fn fig11b(settings: &Settings) -> Outcome {
         scenario: scenario(&device),
         checks,
         drawings: vec![super::tenants::drawing(
-            "A's slow-down in the worst second (model)",
+            "A's slowdown in the worst second (model)",
             "% of A's share that is idle",
             "times",
             vec![line("no donation", never), line("naive", naive), line("ours", ours)],

@@ -124,7 +124,7 @@ pub(super) fn fig12a(settings: &Settings) -> Outcome {
 /// Beginning and end of the day; night lies before and after it.
 const DAY: (f64, f64) = (2.0, 8.0);
 const NIGHT_END: f64 = 10.0;
-/// Slow-down of the device: pauses of a millisecond must be long relative to its buffered work.
+/// Slowdown of the device: pauses of a millisecond must be long relative to its buffered work.
 const SLOWER_OF_DAYS: u32 = 20;
 const SLOWDOWN_MAX: f64 = 1.5;
 /// Seconds for the policy to settle after a change.
@@ -168,7 +168,7 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         .fold(0.0, f64::max);
     let checks = vec![
         Check::limit(
-            "without a policy, S1's slow-down by day",
+            "without a policy, S1's slowdown by day",
             "times",
             Side::Above,
             SLOWDOWN_MAX,
@@ -176,7 +176,7 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         )
         .published(),
         Check::limit(
-            "ours: S1's slow-down in the worst half second after settling",
+            "ours: S1's slowdown in the worst half second after settling",
             "times",
             Side::AtMost,
             SLOWDOWN_MAX,
@@ -199,11 +199,11 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         ],
         checks,
         drawings: vec![over_time(
-            "S1's slow-down (model)",
+            "S1's slowdown (model)",
             "times",
             vec![
                 line("no policy", series(&none)),
-                line("slow-down limited", series(&ours)),
+                line("slowdown limited", series(&ours)),
                 line("limit", limit),
             ],
         )],

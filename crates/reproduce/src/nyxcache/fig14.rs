@@ -47,7 +47,7 @@ fn donated(device: &Device, name: String, policy: ProportionalSettings, alone: f
 
 /// Checks A's floor of two thirds in its worst second.
 fn floor(step: &str, side: Side, donated: &Donated) -> Check {
-    let what = format!("{step}: A's slow-down in the worst second");
+    let what = format!("{step}: A's slowdown in the worst second");
     Check::limit(what, "times", side, SLOWDOWN_MAX, 1.0 / donated.least)
 }
 

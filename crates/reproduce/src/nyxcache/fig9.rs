@@ -1,4 +1,4 @@
-//! Figure 9: equal slow-down.
+//! Figure 9: equal slowdown.
 
 use entresol_sharing::settings::FairSettings;
 use entresol_sharing::{PolicySettings, TenantId};
@@ -32,7 +32,7 @@ fn both(device: &Device, policy: PolicySettings, phases: [Phase; 2], seconds: f6
     play(&device.scene(policy, cast, seconds))
 }
 
-/// Returns the slow-down of each tenant relative to its performance alone.
+/// Returns the slowdown of each tenant relative to its performance alone.
 fn slowdowns(story: &Story, alone: [f64; 2], from: f64, to: f64) -> [f64; 2] {
     [(L, alone[0]), (B, alone[1])]
         .map(|(id, alone)| alone / mean(story, id, from..to, operations_s))
@@ -59,24 +59,24 @@ pub(super) fn fig9a(settings: &Settings) -> Outcome {
         points.collect::<Vec<_>>()
     };
     let checks = vec![
-        Check::about("at first, slow-down of L over that of B", "", 2.2, before[0] / before[1], 15)
+        Check::about("at first, slowdown of L over that of B", "", 2.2, before[0] / before[1], 15)
             .published(),
-        Check::about("in the end, slow-down of L", "", 1.5, after[0], 25),
-        Check::about("in the end, slow-down of B", "", 1.5, after[1], 25),
+        Check::about("in the end, slowdown of L", "", 1.5, after[0], 25),
+        Check::about("in the end, slowdown of B", "", 1.5, after[1], 25),
         fairness("in the end".to_owned(), unfairness(after)),
     ];
     Outcome {
         scenario: vec![
             format!(
                 "L: {LIGHT_THREADS} loop of gets of 4 KB, B: {INTENSIVE_THREADS} loops of them \
-                 (chosen); slow-down is throughput alone over throughput together, both from \
+                 (chosen); slowdown is throughput alone over throughput together, both from \
                  outside the controller."
             ),
             device.told(),
         ],
         checks,
         drawings: vec![over_time(
-            "Slow-down under the fair policy (model)",
+            "Slowdown under the fair policy (model)",
             "times",
             vec![line("L, light", series(L, alone[0])), line("B, intensive", series(B, alone[1]))],
         )],
@@ -134,7 +134,7 @@ pub(super) fn fig9b(settings: &Settings) -> Outcome {
             format!(
                 "L: {LIGHT_THREADS} loop of gets of 4 KB; B: 1 to 8 loops of gets, of both in \
                  turns, or of sets of 4 KB (chosen); \
-                 unfairness is the larger slow-down over the smaller, from {SETTLED} s on."
+                 unfairness is the larger slowdown over the smaller, from {SETTLED} s on."
             ),
             device.told(),
         ],
@@ -142,7 +142,7 @@ pub(super) fn fig9b(settings: &Settings) -> Outcome {
         drawings: vec![super::tenants::drawing(
             "Unfairness (model)",
             "loops of B",
-            "slow-down over slow-down",
+            "slowdown over slowdown",
             rows,
         )],
     }

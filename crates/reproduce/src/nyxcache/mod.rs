@@ -113,14 +113,14 @@ pub(super) const ENTRIES: &[Entry] = &[
         name: "002-fig9",
         part: "a",
         source: SOURCE,
-        about: "equal slow-down of a light and an intensive tenant, over time",
+        about: "equal slowdown of a light and an intensive tenant, over time",
         run: fig9::fig9a,
     },
     Entry {
         name: "002-fig9",
         part: "b",
         source: SOURCE,
-        about: "equal slow-down beside twelve kinds of neighbour",
+        about: "equal slowdown beside twelve kinds of neighbour",
         run: fig9::fig9b,
     },
     Entry {

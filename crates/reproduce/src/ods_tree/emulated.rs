@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use entresol_media::crash::Place;
+use entresol_base::Place;
 use entresol_media::observe::{FenceKind, LINE_BYTES, StoreKind};
 use entresol_media::{FlushKind, Observer};
 

@@ -9,9 +9,10 @@ use entresol_base::clock::Picos;
 use entresol_base::size::ByteSize;
 use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
-use entresol_media::model::memory::SimulatedMemory;
-use entresol_media::observe::{Counters, Observed};
+use entresol_media::observe::Observed;
 use entresol_media::region::Region;
+use entresol_simulated::Counters;
+use entresol_simulated::SimulatedMemory;
 
 use super::{AEP, Group, Line, Outcome, Pattern, Scale, Settings, THREADS, axis, lines, scenario};
 use crate::check::Check;

@@ -10,8 +10,8 @@ use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::Names;
-use entresol_media::disk::{Disk, DiskOptions, PageCache};
 use entresol_media::model::ModelName;
+use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 use crate::Settings;
@@ -78,7 +78,7 @@ fn options() -> KvdbOptions {
         generations_waiting_max: 2,
         // The memory holds all keys; values are read from the drive.
         memory_bytes: 10 << 20,
-        entry_cache_bytes: 0,
+        row_cache_bytes: 0,
         ..KvdbOptions::default()
     }
 }

@@ -20,16 +20,17 @@ use std::io;
 use std::sync::Arc;
 
 use entresol_base::{Clock, Nanos};
+use entresol_service::Now;
+use entresol_service::config::ConnectionLimits;
+use entresol_service::executor::{Executor, Output};
+use entresol_service::slow_log::SlowLog;
 use mio::{Events, Poll, Token, Waker};
 
 pub(crate) use orders::{LoopBell, LoopHandle, Order, start};
 
 use crate::buffer::BufferPool;
-use crate::config::ConnectionLimits;
 use crate::connection::Connection;
-use crate::executor::{Executor, Now, Output};
 use crate::slab::{Key, Slab};
-use crate::slow_log::SlowLog;
 use answers::Answered;
 use orders::Mailbox;
 use seats::{Dismissal, LoopSeat, Source};
@@ -81,6 +82,44 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
+    fn new(
+        number: usize,
+        poll: Poll,
+        clock: Arc<dyn Clock>,
+        mailbox: Arc<Mailbox>,
+        limits: ConnectionLimits,
+        slow_log: SlowLog,
+    ) -> Self {
+        let (nanos, seconds) = (clock.now(), clock.seconds());
+        EventLoop {
+            number,
+            poll,
+            clock,
+            now: Now { nanos, seconds },
+            mailbox,
+            limits,
+            slow_log,
+            seats: Vec::new(),
+            sources: Default::default(),
+            connections: Default::default(),
+            ready: Default::default(),
+            accepting: Default::default(),
+            timers: Timers::default(),
+            dismissals: Vec::new(),
+            throttled: Vec::new(),
+            question_at: NEVER,
+            arrival: nanos,
+            round_ended: nanos,
+            answered: Vec::new(),
+            executor: Default::default(),
+            output: Default::default(),
+            buffers: Default::default(),
+            draining: None,
+            drain_began: nanos,
+            stopped: false,
+        }
+    }
+
     /// Runs until ordered to stop, and returns true; returns false if the loop cannot go on.
     fn run(mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS_MAX);
@@ -89,7 +128,7 @@ impl EventLoop {
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 let thread = self.number;
-                tracing::error!(thread, %error, "cannot wait for events; this event loop ends");
+                tracing::error!(thread, %error, "cannot wait for events; stopping this event loop");
                 return false;
             }
             self.begin_round();
@@ -209,3 +248,6 @@ fn source_token(key: Key) -> Token {
 fn new_waker(poll: &Poll) -> io::Result<Waker> {
     Waker::new(poll.registry(), MAILBOX)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -7,18 +7,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use entresol_service::config::ConnectionLimits;
+use entresol_service::registry::Registry;
+use entresol_service::slow_log::SlowLog;
+use entresol_service::tenant::{Seat, Tenant};
 use mio::{Poll, Waker};
 use parking_lot::Mutex;
 
-use super::throttled::NEVER;
-use super::timers::Timers;
 use super::{EventLoop, new_waker};
-use crate::config::ConnectionLimits;
-use crate::executor::Now;
 use crate::listener::LoopListeners;
-use crate::registry::Registry;
-use crate::slow_log::SlowLog;
-use crate::tenant::{Seat, Tenant};
 
 /// An order to a loop.
 pub(crate) enum Order {
@@ -35,9 +32,34 @@ pub(crate) enum Order {
 /// Orders on their way to a loop, with the senders of their answers.
 #[derive(Default)]
 pub(super) struct Mailbox {
-    orders: Mutex<Vec<(Order, Sender<io::Result<()>>)>>,
+    orders: Mutex<Orders>,
     /// Set once a tenant's limit has changed.
     limits_changed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Orders {
+    given: Vec<(Order, Sender<io::Result<()>>)>,
+    /// True once the loop has ended. Orders from then on are dropped, and so are the senders of
+    /// their answers: the controlling thread would otherwise wait for ever.
+    ended: bool,
+}
+
+impl Mailbox {
+    fn put(&self, order: Order, answer: Sender<io::Result<()>>) {
+        let mut orders = self.orders.lock();
+        if !orders.ended {
+            orders.given.push((order, answer));
+        }
+    }
+
+    fn take(&self) -> Vec<(Order, Sender<io::Result<()>>)> {
+        std::mem::take(&mut self.orders.lock().given)
+    }
+
+    fn close(&self) {
+        *self.orders.lock() = Orders { given: Vec::new(), ended: true };
+    }
 }
 
 /// Handle of a loop, held by the controlling thread.
@@ -68,10 +90,10 @@ impl LoopBell {
 }
 
 impl LoopHandle {
-    /// Gives an order; the answer arrives once it is carried out.
+    /// Gives an order; the answer arrives once it is carried out. A loop that has ended gives none.
     pub(crate) fn order(&self, order: Order) -> Receiver<io::Result<()>> {
         let (answer, answered) = channel();
-        self.bell.mailbox.orders.lock().push((order, answer));
+        self.bell.mailbox.put(order, answer);
         self.bell.ring();
         answered
     }
@@ -86,7 +108,7 @@ impl LoopHandle {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("an event loop has panicked");
+            tracing::error!("an event loop panicked");
         }
     }
 }
@@ -98,55 +120,31 @@ pub(crate) fn start(
     limits: ConnectionLimits,
     slow_log: Option<Duration>,
 ) -> io::Result<LoopHandle> {
-    let clock = Arc::clone(&registry.clock);
     let poll = Poll::new()?;
     let waker = Arc::new(new_waker(&poll)?);
     let mailbox = Arc::new(Mailbox::default());
-    let (nanos, seconds) = (clock.now(), clock.seconds());
-    let own_mailbox = Arc::clone(&mailbox);
+    let (clock, own_mailbox) = (Arc::clone(&registry.clock), Arc::clone(&mailbox));
     let run = move || {
-        let event_loop = EventLoop {
-            number,
-            poll,
-            clock,
-            now: Now { nanos, seconds },
-            mailbox: own_mailbox,
-            limits,
-            slow_log: SlowLog::new(slow_log),
-            seats: Vec::new(),
-            sources: Default::default(),
-            connections: Default::default(),
-            ready: Default::default(),
-            accepting: Default::default(),
-            timers: Timers::default(),
-            dismissals: Vec::new(),
-            throttled: Vec::new(),
-            question_at: NEVER,
-            arrival: nanos,
-            round_ended: nanos,
-            answered: Vec::new(),
-            executor: Default::default(),
-            output: Default::default(),
-            buffers: Default::default(),
-            draining: None,
-            drain_began: nanos,
-            stopped: false,
-        };
-        let mut alarm = Alarm { registry, armed: true };
+        let mut alarm = Alarm { registry, mailbox: Arc::clone(&own_mailbox), armed: true };
+        let slow_log = SlowLog::new(slow_log);
+        let event_loop = EventLoop::new(number, poll, clock, own_mailbox, limits, slow_log);
         alarm.armed = !event_loop.run();
     };
     let thread = std::thread::Builder::new().name(format!("loop-{number}")).spawn(run)?;
     Ok(LoopHandle { bell: LoopBell { mailbox, waker }, thread: Some(thread) })
 }
 
-/// Reports a loop that ends without an order to, for instance by a panic.
+/// Closes the mailbox of a loop that ends, and reports one that ends without an order to, for
+/// instance by a panic.
 struct Alarm {
     registry: Arc<Registry>,
+    mailbox: Arc<Mailbox>,
     armed: bool,
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
+        self.mailbox.close();
         if self.armed {
             self.registry.note_failure();
         }
@@ -158,8 +156,7 @@ impl EventLoop {
         if self.mailbox.limits_changed.swap(false, Ordering::Acquire) {
             self.ask_again();
         }
-        let orders = std::mem::take(&mut *self.mailbox.orders.lock());
-        for (order, answer) in orders {
+        for (order, answer) in self.mailbox.take() {
             self.obey(order, answer);
         }
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use entresol_cache::{OldValue, PendingRead};
 use entresol_media::{Access, BlockFile, IoCompletion, IoQueue, IoRequest};
+use entresol_service::tenant::Seat;
 
 use super::EventLoop;
 use super::seats::LoopSeat;
 use crate::connection::Connection;
 use crate::slab::{Key, Slab};
-use crate::tenant::Seat;
 
 /// Reads that one loop has under way for one tenant; further ones wait.
 const QUEUE_DEPTH: usize = 128;
@@ -108,7 +108,7 @@ impl EventLoop {
                 continue;
             }
             if let Err(error) = seat.reads.submit() {
-                tracing::warn!(tenant = %seat.name, %error, "cannot start reads; trying again");
+                tracing::warn!(tenant = %seat.name, %error, "cannot start reads; retrying");
                 self.timers.wake_at(self.now.nanos.after(TRY_AGAIN));
             }
         }
@@ -126,7 +126,7 @@ impl EventLoop {
         for completion in completions.drain(..) {
             seat.counters.medium_reads.count();
             if let Err(error) = &completion.result {
-                tracing::warn!(tenant = %name, %error, "a read failed; answered as a miss");
+                tracing::warn!(tenant = %name, %error, "a read failed; answering with a miss");
             }
             let token = completion.token;
             let read = reads.under_way.remove(Key::unpack(token));

@@ -4,6 +4,9 @@ use std::io;
 use std::sync::mpsc::Sender;
 
 use entresol_protocol::Limits;
+use entresol_service::config::ConnectionLimits;
+use entresol_service::executor::TurnLimits;
+use entresol_service::tenant::{ConnectionGuard, Seat, Tenant};
 use mio::net::{TcpListener, UnixListener};
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -12,12 +15,9 @@ use super::buffers::BufferQuota;
 use super::reads::Reads;
 use super::throttled::Waiting;
 use super::{EventLoop, connection_token, source_token};
-use crate::config::ConnectionLimits;
 use crate::connection::{Connection, Stream};
-use crate::executor::TurnLimits;
 use crate::listener::LoopListeners;
 use crate::slab::Key;
-use crate::tenant::{ConnectionGuard, Seat, Tenant};
 
 /// Connections accepted from one listener before others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -78,6 +78,7 @@ impl EventLoop {
         seat: Seat,
         listeners: LoopListeners,
     ) -> io::Result<()> {
+        let reads = Reads::new(seat.tenant.cache().file())?;
         let mut sources = Vec::new();
         for listener in listeners.tcp {
             sources.push(self.sources.insert(Source::Tcp { seat: place, listener }));
@@ -85,12 +86,14 @@ impl EventLoop {
         for listener in listeners.unix {
             sources.push(self.sources.insert(Source::Unix { seat: place, listener }));
         }
-        let reads = Reads::new(seat.tenant.cache().file())?;
         if reads.event_fd().is_some() {
             sources.push(self.sources.insert(Source::Reads { seat: place }));
         }
-        for key in &sources {
-            self.register(*key, &reads)?;
+        if let Err(error) = sources.iter().try_for_each(|key| self.register(*key, &reads)) {
+            for key in sources {
+                self.remove_source(key);
+            }
+            return Err(error);
         }
         let limits = turn_limits(&seat.tenant, &self.limits);
         let loops = seat.tenant.server().threads;
@@ -102,7 +105,7 @@ impl EventLoop {
         let waiting = Waiting::default();
         let seat = LoopSeat { seat, name, limits, reads, buffers, waiting, sources };
         let before = self.seats[place].as_ref().map(|seat| seat.name.clone());
-        assert!(before.is_none(), "{} comes to place {place}, where {before:?} is", seat.name);
+        assert!(before.is_none(), "{} takes slot {place}, which {before:?} holds", seat.name);
         self.seats[place] = Some(seat);
         Ok(())
     }
@@ -145,10 +148,12 @@ impl EventLoop {
             return;
         }
         let left = self.connections.iter().filter(|(_, one)| one.seat == place).count();
-        assert!(left == 0, "place {place} is given up, but {left} connections are there");
+        assert!(left == 0, "slot {place} is given up, but has {left} connections");
         self.throttled.retain(|throttled| *throttled != place);
-        if let Some(seat) = self.seats.get_mut(place) {
-            *seat = None;
+        if let Some(seat) = self.seats.get_mut(place).and_then(Option::take) {
+            for key in &seat.sources {
+                self.remove_source(*key);
+            }
         }
         if let Some(dismissal) = self.dismissals.pop() {
             // The controlling thread may have given up waiting.
@@ -159,18 +164,24 @@ impl EventLoop {
     /// Closes a tenant's listeners; its reads go on.
     pub(super) fn stop_listening(&mut self, place: usize) {
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
+        let reads = |key: &Key| matches!(self.sources.get(*key), Some(Source::Reads { .. }));
+        let (stay, go) = std::mem::take(&mut seat.sources).into_iter().partition(reads);
+        seat.sources = stay;
+        for key in Vec::into_iter(go) {
+            self.remove_source(key);
+        }
+    }
+
+    /// Removes a source, and closes it if it is a listener.
+    fn remove_source(&mut self, key: Key) {
         let registry = self.poll.registry();
-        seat.sources.retain(|key| {
-            // Closing the socket ends its registration in any case.
-            match self.sources.get_mut(*key) {
-                Some(Source::Tcp { listener, .. }) => drop(registry.deregister(listener)),
-                Some(Source::Unix { listener, .. }) => drop(registry.deregister(listener)),
-                Some(Source::Reads { .. }) => return true,
-                None => {}
-            }
-            self.sources.remove(*key);
-            false
-        });
+        // A UNIX listener is shared with the other loops, so closing it would not end its
+        // registration here.
+        match self.sources.remove(key) {
+            Some(Source::Tcp { mut listener, .. }) => drop(registry.deregister(&mut listener)),
+            Some(Source::Unix { mut listener, .. }) => drop(registry.deregister(&mut listener)),
+            Some(Source::Reads { .. }) | None => {}
+        }
     }
 
     /// Puts changed limits into effect.
@@ -193,7 +204,7 @@ impl EventLoop {
                 Ok(true) => self.accepting.push_back(key),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections; trying again shortly");
+                    tracing::warn!(%error, "cannot accept connections; retrying soon");
                     self.timers.pause_accepting(self.now.nanos);
                     self.accepting.push_back(key);
                     return;

@@ -75,7 +75,7 @@ impl EventLoop {
     pub(super) fn join_waiting(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
-        debug_assert!(!connection.waiting, "a connection waits in two places");
+        debug_assert!(!connection.waiting, "a connection waits in two queues");
         connection.waiting = true;
         match connection.half_closed {
             true => seat.waiting.leaving.push_back((self.now.nanos, key)),
@@ -121,7 +121,7 @@ impl EventLoop {
         }
         let place = connection.seat;
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
-        debug_assert!(!connection.waiting, "a connection waits in two places");
+        debug_assert!(!connection.waiting, "a connection waits in two queues");
         connection.waiting = true;
         let keeps_place = connection.called && !executed;
         match connection.half_closed {
@@ -166,10 +166,10 @@ impl EventLoop {
         for &place in &places {
             self.call(place);
         }
-        // Nobody else can have been throttled meanwhile: only these were served.
+        // No other tenant can have been throttled meanwhile, since only these were served.
         debug_assert!(
             self.throttled.iter().all(|place| places.contains(place)),
-            "{:?} wait for accounts, of whom only {places:?} are remembered",
+            "{:?} wait for accounts, but only {places:?} are recorded",
             self.throttled
         );
         places.retain(|place| {

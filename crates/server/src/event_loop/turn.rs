@@ -1,12 +1,12 @@
 //! A connection's turn: the backlog is sent, then one read, the whole requests in it, one write.
 
 use entresol_base::Nanos;
+use entresol_service::executor::{Then, Turn};
 
 use super::EventLoop;
 use super::answers::Answered;
 use super::seats::LoopSeat;
 use crate::connection::{Connection, Transfer};
-use crate::executor::{Then, Turn};
 use crate::slab::Key;
 
 /// Fate of a connection after its turn.
@@ -104,7 +104,7 @@ impl EventLoop {
             send(connection, seat, &self.output.bytes, now);
             self.count_answered(key);
         } else {
-            debug_assert!(!connection.has_backlog(), "replies go out before those before them");
+            debug_assert!(!connection.has_backlog(), "replies overtake earlier ones");
             std::mem::swap(&mut connection.output, &mut self.output);
             seat.reads.fill_holes(key, connection);
         }

@@ -30,7 +30,10 @@ pub enum FetchError {
         cause: io::Error,
     },
     /// The listener is not an Entresol server, or one of another version.
-    #[error("{address} answers, but not with a view ({reason}); is it the admin listener?")]
+    #[error(
+        "{address} answers, but not as an admin listener does ({reason}); give the address that \
+         the server's `admin` names"
+    )]
     Answer {
         /// Address that was asked.
         address: SocketAddr,

@@ -6,13 +6,12 @@ mod fetch;
 use std::collections::BTreeMap;
 
 use entresol_base::Nanos;
+use entresol_service::registry::Registry;
+use entresol_service::sharing::Sharing;
 use entresol_sharing::{
     Controller, Decision, GroupSettings, MediumId, TenantId, TenantView as Seen, Throttle,
 };
 use serde::{Deserialize, Serialize};
-
-use crate::registry::Registry;
-use crate::sharing::Sharing;
 
 pub use fetch::{FetchError, fetch};
 
@@ -105,8 +104,8 @@ pub struct DecisionRow {
     pub text: String,
 }
 
-/// Builds the current view; empty before the server has started to share.
-pub(crate) fn view(registry: &Registry) -> View {
+/// Builds the current view.
+pub(crate) fn view(registry: &Registry, sharing: &Sharing) -> View {
     let devices: BTreeMap<String, String> = registry
         .tenants()
         .iter()
@@ -115,16 +114,15 @@ pub(crate) fn view(registry: &Registry) -> View {
         .collect();
     let began = registry.facts.started_nanos;
     let uptime_s = registry.clock.now().since(began).as_secs_f64();
-    let seen = |sharing: &Sharing| {
-        sharing.look(|controller, ids| Look { controller, ids, devices: &devices, began }.view())
-    };
-    View { uptime_s, ..registry.sharing().as_deref().map(seen).unwrap_or_default() }
+    let seen =
+        sharing.look(|controller, ids| Look { controller, ids, devices: &devices, began }.view());
+    View { uptime_s, ..seen }
 }
 
 /// Current view as one JSON object.
-pub(crate) fn json(registry: &Registry) -> String {
+pub(crate) fn json(registry: &Registry, sharing: &Sharing) -> String {
     // Numbers, texts and lists always have a JSON form.
-    serde_json::to_string(&view(registry)).unwrap_or_default()
+    serde_json::to_string(&view(registry, sharing)).unwrap_or_default()
 }
 
 fn usual_weight() -> f64 {

@@ -11,7 +11,7 @@ use entresol_base::{ByteSize, SystemClock};
 use entresol_protocol::client::{Reply, ReplyStep, reply};
 use entresol_protocol::{FlagTokens, Limits};
 use entresol_server::Running;
-use entresol_server::config::{self, Machine};
+use entresol_service::config::{self, Machine};
 
 /// Silence after which a reply counts as complete.
 const SILENCE: Duration = Duration::from_millis(300);

@@ -96,7 +96,7 @@ fn whoever_is_no_admin_listener_is_told_so() {
     let running = start(&tenant("a", ""));
     let address = crate::support::address(&running, "a");
     let error = entresol_server::view::fetch(address).unwrap_err().to_string();
-    assert!(error.contains("is it the admin listener?"), "{error}");
+    assert!(error.contains("not as an admin listener does"), "{error}");
     running.stop().unwrap();
     let error = entresol_server::view::fetch(address).unwrap_err().to_string();
     assert!(error.contains("no admin listener answers"), "{error}");

@@ -1,4 +1,5 @@
 //! Values that lie on a block file: replies wait for reads and keep their order.
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use crate::starting::refused;
 use crate::support::{Client, start, tenant};

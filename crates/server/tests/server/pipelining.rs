@@ -79,7 +79,7 @@ fn half_a_command_and_a_reader_that_does_not_read_hold_nobody_else() {
     }
     half.send("x".repeat(97).as_bytes());
     half.ask("\n", "STORED\n");
-    // A stop would wait for whoever is owed replies.
+    // Stopping would wait for a client that is still owed replies.
     drop((stream, greedy));
     running.stop().unwrap();
 }

@@ -164,7 +164,7 @@ fn tenants_that_come_with_a_reload_are_limited_and_none_takes_over_anothers_limi
     eventually("d has its limit", || account(&running, "d").limit() == Limit::Share(0.05));
     assert_eq!(account(&running, "b").limit(), Limit::Share(0.2));
     let bad = of(&[("c", "30%"), ("b", "90%")]);
-    let error = entresol_server::config::parse("bad.toml", &bad, &crate::support::MACHINE);
+    let error = entresol_service::config::parse("bad.toml", &bad, &crate::support::MACHINE);
     assert!(error.unwrap_err().to_string().contains("add up to 120.0%"));
     running.stop().unwrap();
 }

@@ -1,4 +1,5 @@
 //! Configurations that a server refuses to start with.
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use crate::support::{Client, start, tenant, try_start};
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::{ByteSize, ManualClock, SystemClock};
-use entresol_server::config::{self, Machine, Settings};
 use entresol_server::{Running, StartError};
+use entresol_service::config::{self, Machine, Settings};
 
 pub(crate) const MACHINE: Machine = Machine { memory: ByteSize::gib(64), processors: 2 };
 

@@ -18,10 +18,10 @@ use std::time::Duration;
 use entresol_base::Nanos;
 use entresol_base::rng::Rng;
 
-use crate::policy::{Hands, Tick, Windows};
 use crate::settings::{AloneSettings, Metric};
 use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
+use crate::tick::{Hands, Tick, Windows};
 use crate::window::Window;
 
 /// Number of pauses whose median counts.
@@ -286,7 +286,8 @@ impl Alone {
             }
             self.learn((pause.tenant, lasted), &window, tick.now);
         }
-        // Only whoever was taken out of the settings meanwhile is slowed otherwise: not at all.
+        // The throttles are still those that the pause set, except that tenants removed from the
+        // settings meanwhile have none.
         let as_set = |(id, medium, throttle)| pause.set.get(id, medium) == throttle;
         debug_assert!(
             hands.throttles.iter().all(as_set),

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use entresol_base::Nanos;
 
-use crate::policy::{Hands, Tick};
 use crate::settings::{Metric, WatchSettings};
 use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
+use crate::tick::{Hands, Tick};
 use crate::window::Window;
 
 /// Throttle of a candidate for the experiment.

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use entresol_base::Nanos;
 
-use super::{Hands, Policy, Tick};
+use super::Policy;
 use crate::settings::BandwidthSettings;
 use crate::tenant::{MediumId, TenantId};
 use crate::throttle::Throttle;
+use crate::tick::{Hands, Tick};
 
 /// Part of the older bytes that is remembered at each tick.
 const MEMORY: f64 = 0.8;

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use entresol_base::Nanos;
 
-use super::{Hands, Tick};
 use crate::settings::EpochSettings;
 use crate::tenant::{MediumId, TenantId};
 use crate::throttle::Throttle;
+use crate::tick::{Hands, Tick};
 
 type Place = (TenantId, MediumId);
 

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 
 use entresol_base::Nanos;
 
+use super::Policy;
 use super::divide::{Claim, divide};
-use super::{Hands, Member, Policy, Tick};
 use crate::decision::Decisions;
 use crate::settings::Settings;
 use crate::tenant::{MediumId, TenantId, TenantSettings};
 use crate::throttle::{Throttle, Throttles};
+use crate::tick::{Hands, Member, Tick};
 use crate::window::Window;
 
 /// Part of its allowance from which a tenant counts as busy and takes what it can get.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use entresol_base::Nanos;
 
+use super::Policy;
 use super::epochs::Epochs;
-use super::{Hands, Policy, Tick};
 use crate::settings::{Enforcement, LimitSettings};
 use crate::tenant::{MediumId, TenantId};
 use crate::throttle::Throttle;
+use crate::tick::{Hands, Tick};
 
 /// Interval in which new tenants and changed shares are noticed.
 const TICK: Duration = Duration::from_millis(10);

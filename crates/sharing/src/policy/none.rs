@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use entresol_base::Nanos;
 
-use super::{Hands, Policy, Tick};
+use super::Policy;
+use crate::tick::{Hands, Tick};
 
 /// Interval between ticks, so that the tenants' views stay fresh.
 const TICK: Duration = Duration::from_millis(100);

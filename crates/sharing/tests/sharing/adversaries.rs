@@ -56,7 +56,7 @@ fn who_misses_its_target_by_itself_has_nobody_slowed_for_it_and_hides_nobody() {
     assert!(bench.slowed.of(4).share_max() < 0.2 && bench.slowed.of(3) == Throttle::Free);
 }
 
-/// Slow-downs of an honest tenant beside one that has `more` times its loops while the other is
+/// Slowdowns of an honest tenant beside one that has `more` times its loops while the other is
 /// paused.
 fn beside_a_racer(more: f64) -> f64 {
     let loads = |threads| [(1, Load { threads, ..Load::READER }), (2, Load::READER)];

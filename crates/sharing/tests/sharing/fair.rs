@@ -1,4 +1,4 @@
-//! Fair slow-down: one scripted case for each branch of algorithm 3, and the pauses by which
+//! Fair slowdown: one scripted case for each branch of algorithm 3, and the pauses by which
 //! alone-performance is learnt.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ fn intensive() -> Load {
     Load { threads: 16.0, disturbs: 1.5, ..Load::READER }
 }
 
-/// The largest weighted slow-down over the smallest.
+/// The largest weighted slowdown over the smallest.
 fn unfairness(bench: &Bench, ids: &[u32]) -> f64 {
     let slowdowns: Vec<f64> =
         ids.iter().map(|id| bench.controller.slowdown(TenantId(*id)).unwrap_or(f64::NAN)).collect();

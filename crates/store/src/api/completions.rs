@@ -149,7 +149,8 @@ impl Kvdb {
         self.core().check_open()?;
         if options.readers == 0 || options.readers > 1024 || options.pending_max == 0 {
             let what = format!(
-                "completions with {} readers, at most {} pending: take 1 to 1024, and at least 1",
+                "completions with {} readers and at most {} pending: use 1 to 1024 readers, and at \
+                 least 1 pending",
                 options.readers, options.pending_max
             );
             return Err(StoreError::Options { what });
@@ -167,7 +168,7 @@ impl Kvdb {
             let shared = Arc::clone(&completions.shared);
             let thread = thread::try_spawn("store-complete", move || run(&shared));
             completions.threads.push(thread.map_err(|cause| StoreError::Options {
-                what: format!("completions need a thread each, which the system refuses: {cause}"),
+                what: format!("cannot start a thread for completions: {cause}"),
             })?);
             Ok(())
         };
@@ -192,7 +193,7 @@ impl Completions {
     ) -> Result<Attempt<Option<Vec<u8>>>, StoreError> {
         kvs.check_there()?;
         if !Arc::ptr_eq(kvs.core(), &self.shared.core) {
-            let what = format!("the Kvs '{}' is another store's", kvs.name());
+            let what = format!("the Kvs '{}' belongs to another store", kvs.name());
             return Err(StoreError::Options { what });
         }
         let mut value = Vec::new();
@@ -348,7 +349,7 @@ impl Shared {
                     result =
                         Err(std::mem::replace(&mut synced, again).err().unwrap_or_else(|| {
                             StoreError::Internal {
-                                what: "a sync failed without a trace".to_owned(),
+                                what: "a sync failed for an unknown reason".to_owned(),
                             }
                         }));
                 }

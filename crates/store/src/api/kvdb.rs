@@ -144,7 +144,7 @@ impl Kvdb {
     ) -> Result<Kvdb, StoreError> {
         options.check()?;
         let Some((home, others)) = volumes.split_first() else {
-            let what = "no directory is named: name at least one".to_owned();
+            let what = "no directory was given: give at least one".to_owned();
             return Err(StoreError::Options { what });
         };
         let directory = &home.directory;
@@ -252,8 +252,8 @@ impl Kvdb {
             };
             threads.push(spawn("store-sync", keep_durable));
             threads.push(spawn("store-spare", keep_spares));
-            threads.push(spawn("store-freeze", keep_flushing));
-            threads.push(spawn("store-merge", keep_compacting));
+            threads.push(spawn("store-flush", keep_flushing));
+            threads.push(spawn("store-compact", keep_compacting));
             threads.push(spawn("store-preload", keep_preloading));
         }
         Ok(Kvdb { core, threads, _lock: Mutex::new(lock) })
@@ -279,13 +279,13 @@ impl Kvdb {
             return Err(StoreError::KvsExists { name: name.to_owned() });
         }
         if manifest.kvs.len() >= KVS_MAX {
-            let what = format!("a store has at most {KVS_MAX} Kvs; drop some");
+            let what = format!("a store has at most {KVS_MAX} Kvs: drop one first");
             return Err(StoreError::Options { what });
         }
         let mut next = manifest.clone();
         let Some(id) = next.take_kvs(&|id| core.dropped.has(id)) else {
-            let what = "all numbers that a Kvs can have are taken, by those that were dropped \
-                        since the store was opened as well: close it and open it again";
+            let what = "all Kvs numbers are in use, including those of Kvs dropped since the store \
+                        was opened: close the store and open it again";
             return Err(StoreError::Options { what: what.to_owned() });
         };
         let state = KvsState {

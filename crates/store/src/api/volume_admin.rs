@@ -156,8 +156,8 @@ impl Core {
         for (name, classes) in policy.parts() {
             if !classes.as_slice().iter().any(|class| self.volumes.has(*class)) {
                 let what = format!(
-                    "the policy wants {name} on {classes}, and the store has no such place: add \
-                     one, or take another policy"
+                    "the policy puts {name} on {classes}, but the store has no such volume: add \
+                     one, or choose another policy"
                 );
                 return Err(StoreError::Policy { what });
             }
@@ -209,8 +209,8 @@ impl Core {
         room.map(drop).map_err(|error| match error {
             StoreError::NoRoom { what } => StoreError::NoRoom {
                 what: format!(
-                    "the policy wants everything on {classes}, and {what}: delete keys, add a \
-                     place, or take a policy that goes on elsewhere"
+                    "the policy puts everything on {classes}, and {what}: delete keys, add a \
+                     volume, or choose a policy that allows other classes"
                 ),
             },
             error => error,
@@ -225,7 +225,7 @@ impl Core {
             let there: Vec<String> =
                 all.iter().map(|held| held.directory.path().display().to_string()).collect();
             let what = format!(
-                "{} is no place of the store; there are: {}",
+                "{} is no volume of the store; its volumes are: {}",
                 path.display(),
                 there.join(", ")
             );
@@ -238,7 +238,7 @@ impl Core {
         if others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
             return Ok(());
         }
-        let what = "the last place of a store that is not being retired cannot be: add another one \
+        let what = "the last volume that is not being retired cannot be retired: add another one \
                     first";
         Err(StoreError::Policy { what: what.to_owned() })
     }
@@ -274,7 +274,8 @@ impl Core {
         }
         if held.class != place.class {
             let what = format!(
-                "{} is a place of the class {}, and being retired: add it as one of this class",
+                "{} is a volume of the class {} that is being retired: add it again with this \
+                 class",
                 path.display(),
                 held.class
             );

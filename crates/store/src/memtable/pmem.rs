@@ -106,7 +106,7 @@ impl Generation {
         for place in left.prefixes()?.into_iter().filter(|place| *place <= last) {
             let (segment, offset, header) = self.segments.header(place)?;
             if header.kind != Kind::RangeDelete {
-                return Err(segment.damaged(offset, "its image says that a prefix goes here"));
+                return Err(segment.damaged(offset, "its memtable image has a range delete here"));
             }
             let mut prefix = Vec::new();
             let begin = offset + HEADER_BYTES as u64;
@@ -143,7 +143,7 @@ impl Generation {
             }
             if !end.is_sealed {
                 let what =
-                    format!("there is no record, or a damaged one: write {} is lost", next.0);
+                    format!("there is no record, or it is damaged: write {} is lost", next.0);
                 return Err(segment.damaged(end.offset, what));
             }
         }

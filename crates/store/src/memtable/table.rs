@@ -136,7 +136,7 @@ impl Table {
     fn take_line(&self) -> Result<u64, StoreError> {
         let line = self.end.fetch_add(1, Relaxed);
         if (line + 1) * LINE_BYTES > self.region.len() {
-            let what = "the index of the youngest data has no room".to_owned();
+            let what = "the memtable's index has no room".to_owned();
             return Err(StoreError::Internal { what });
         }
         Ok(line)

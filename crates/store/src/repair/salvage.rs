@@ -109,8 +109,13 @@ pub fn salvage(
     let manifest = load_or_guess(from, &mut report)?;
     let volumes = open_volumes(from, &manifest)?;
     for Missing { state, what } in volumes.missing() {
-        let what = format!("the {} place is missing: {what}", state.class);
-        report.find(&state.path, 0, what, "the files in it; each is said below".to_owned());
+        let what = format!("the {} volume is missing: {what}", state.class);
+        report.find(
+            &state.path,
+            0,
+            what,
+            "the files in it are missing; each follows below".to_owned(),
+        );
     }
     let target = Kvdb::create(to, options, clock)?;
     let mut salvage = Salvage {
@@ -211,7 +216,7 @@ impl Salvage<'_> {
         if error.is_refused() || (!error.is_damage() && is_there()) {
             return Err(error);
         }
-        let lost = "all that it had is lost".to_owned();
+        let lost = "everything in it is lost".to_owned();
         self.report.find(name, error.offset(), error.reason(), lost);
         self.has_gaps(id);
         Ok(())
@@ -238,7 +243,7 @@ impl Salvage<'_> {
                 let value = record.value.to_vec();
                 return self.put(id, key, &value, expiry);
             }
-            Some(Ok(_)) => "it has the record of another key".to_owned(),
+            Some(Ok(_)) => "it holds the record of another key".to_owned(),
             Some(Err(error)) => error.reason(),
             None => "it cannot be opened, or is no part of the store".to_owned(),
         };
@@ -291,7 +296,7 @@ impl Salvage<'_> {
             }
         })?;
         if let Some((file, offset, what)) = found.damage {
-            let lost = format!("{} writes behind it were found again", found.behind);
+            let lost = format!("{} writes after it were found again", found.behind);
             self.report.find(&file, offset, what, lost);
         }
         Ok(found.records + found.behind)

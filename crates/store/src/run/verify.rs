@@ -187,7 +187,7 @@ impl Check<'_> {
         let (sequence, expiry) = (self.run.sequence(item.delta), item.expiry);
         self.seen.entry(&Entry { key, sequence, expiry, value });
         if self.last.is_none() && *key != *self.run.summary().first_key {
-            return Err(damaged("the first key is another than the filter's list says"));
+            return Err(damaged("the first key differs from that in the filter's list"));
         }
         if is_new {
             self.seen.keys += 1;
@@ -217,7 +217,7 @@ impl Check<'_> {
         let Some(group) = self.run.groups.get(self.group) else { return Ok(()) };
         let blocks = self.run.blocks();
         if group.keys != self.hashes.len() as u64 {
-            return Err(blocks.damaged(group.page, "a filter is of another number of keys"));
+            return Err(blocks.damaged(group.page, "a filter is for another number of keys"));
         }
         let probe = |hash| Probe::new(hash, group.pages, self.run.footer.probes);
         self.hashes.sort_unstable();
@@ -227,7 +227,7 @@ impl Check<'_> {
             // The top bits of a key's hash choose its page, so the hashes come page by page.
             while let Some(hash) = hashes.next_if(|hash| probe(*hash).page == page) {
                 if !probe(hash).may_be_in(&bytes.buffer) {
-                    return Err(blocks.damaged(group.page, "a filter does not know a key"));
+                    return Err(blocks.damaged(group.page, "a filter lacks a key"));
                 }
             }
             self.run.pages.give_back(bytes);
@@ -245,12 +245,14 @@ impl Check<'_> {
         let blocks = self.run.blocks();
         let ends_right = self.last.as_ref().is_none_or(|(key, _)| **key == *summary.last_key);
         if !self.seen.is(summary) || !ends_right {
-            return Err(
-                blocks.damaged(blocks.end, "the counts at its end are not those of its entries")
-            );
+            return Err(blocks.damaged(
+                blocks.end,
+                "the counts on its last page are not those of its \
+                                            entries",
+            ));
         }
         if self.pages != self.run.footer.pages {
-            return Err(blocks.damaged(blocks.end, "it has pages that nothing leads to"));
+            return Err(blocks.damaged(blocks.end, "it has pages that nothing points to"));
         }
         Ok(())
     }

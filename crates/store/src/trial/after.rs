@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use entresol_base::clock::Picos;
 use entresol_base::world::World;
-use entresol_media::crash::{Crash, Subject};
-use entresol_media::disk::Disk;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use entresol_simulated::crash::{Crash, Subject};
+use entresol_simulated::disk::Disk;
 
 use super::drives::{Drives, Layout, Trouble};
 use super::expected::{Expected, State};
@@ -190,8 +189,8 @@ impl Shared {
     pub(super) fn look_at_runs(&self, store: &Kvdb) {
         let now = with_several(store);
         let before = std::mem::replace(&mut *locked(&self.several), now.clone());
-        self.meet("a freeze writes several runs", now.difference(&before).count() as u64);
-        self.meet("runs of one freeze are merged", before.difference(&now).count() as u64);
+        self.meet("a flush writes several runs", now.difference(&before).count() as u64);
+        self.meet("runs of one flush are compacted", before.difference(&now).count() as u64);
     }
 
     pub(super) fn note_made(&self) {
@@ -393,7 +392,7 @@ impl Subject for Shared {
         match drives.open(clock().map_err(text)?) {
             Ok(store) => {
                 let several = with_several(&store);
-                self.meet("a crash leaves several runs of one freeze", several.len() as u64);
+                self.meet("a crash leaves several runs of one flush", several.len() as u64);
                 let state = contents(&store, &writers)?;
                 Ok(Some(Opened { drives, store, state }))
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use entresol_base::rng::Rng;
 use entresol_media::Directory;
-use entresol_media::disk::Disk;
+use entresol_simulated::disk::Disk;
 
 use super::drives::Drives;
 use super::{NAMES, options_on};
@@ -29,7 +29,7 @@ impl fmt::Display for Arrangement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Arrangement::Policy(kvs, policy) => write!(f, "policy {} {policy}", NAMES[*kvs]),
-            Arrangement::Add(class, name) => write!(f, "add {class} place-{name}"),
+            Arrangement::Add(class, name) => write!(f, "add {class} volume-{name}"),
             Arrangement::Retire(number) => write!(f, "retire {number}"),
             Arrangement::Home => write!(f, "retire the home or add it again"),
         }

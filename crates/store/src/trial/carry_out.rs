@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use entresol_base::rng::Rng;
 use entresol_base::thread;
-use entresol_media::crash::{Explorer, Power};
-use entresol_media::disk::Disk;
+use entresol_simulated::crash::{Explorer, Power};
+use entresol_simulated::disk::Disk;
 
 use super::after::{Shared, Troubles, clock};
 use super::arrange::arrange;
@@ -219,7 +219,7 @@ fn carry_out_lane(writer: u8, ops: &[Op], store: &Kvdb, scene: &Scene) -> Result
             Op::Arrange(arrangement) => {
                 let done = arrange(store, &drives, *arrangement);
                 let is_refused = pass(done, &shared.troubles())?;
-                shared.meet("a change of places or policies fails", u64::from(is_refused));
+                shared.meet("a change of volumes or policies fails", u64::from(is_refused));
             }
             Op::Trouble(drive, trouble) => {
                 shared.meet("a call was struck", drives.struck());

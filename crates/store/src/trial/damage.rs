@@ -11,8 +11,8 @@ use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::World;
-use entresol_media::crash::Report;
-use entresol_media::disk::{
+use entresol_simulated::crash::Report;
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 
@@ -316,7 +316,7 @@ fn read(store: &Kvdb, state: &State) -> Result<BTreeSet<(usize, Vec<u8>)>, Strin
     for (number, name) in NAMES.into_iter().enumerate() {
         match store.kvs(name) {
             Ok(kvs) => read_kvs(&kvs, number, state, &mut lost)?,
-            Err(StoreError::NoKvs { .. }) => return Err(format!("{name} is gone")),
+            Err(StoreError::NoKvs { .. }) => return Err(format!("{name} is lost")),
             Err(_) => drop(lost.insert((number, Vec::new()))),
         }
     }

@@ -8,8 +8,8 @@ use entresol_base::clock::Picos;
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
 use entresol_media::Directory;
-use entresol_media::crash::{Crash, Power};
-use entresol_media::disk::{
+use entresol_simulated::crash::{Crash, Power};
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, SectorSize,
 };
 
@@ -294,7 +294,7 @@ impl Drives {
     /// Creates a directory for a further volume.
     pub(super) fn make_place(&self, class: MediaClass, name: u8) -> Result<Volume, StoreError> {
         let root = self.of(class).root();
-        let directory = root.subdirectory(&format!("place-{name}"))?;
+        let directory = root.subdirectory(&format!("volume-{name}"))?;
         root.sync()?;
         Ok(Volume { class, directory, bytes_max: None })
     }

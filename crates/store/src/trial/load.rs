@@ -16,7 +16,7 @@ use entresol_base::rng::Rng;
 use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::ModelName;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use serde::Serialize;
 
 use crate::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StallStatistics, StoreError};
@@ -353,7 +353,7 @@ impl Seen {
             time_s: shared.world.now().0 as f64 / 1e12,
             user_bytes: written.user_bytes,
             flush_bytes: written.flush_bytes,
-            compaction_bytes: written.compaction_bytes + written.moved_bytes,
+            compaction_bytes: written.compaction_bytes + written.collected_bytes,
             kinds: kinds.collect(),
             longest: self.longest,
             stalls: statistics.stalls,
@@ -363,12 +363,12 @@ impl Seen {
 
 /// Names the counters that have grown.
 fn causes(before: &StallStatistics, after: &StallStatistics) -> Vec<&'static str> {
-    let StallStatistics { slope, wall, sync, image, segments_made_late, .. } = before;
+    let StallStatistics { slope, wall, sync, memtable_image, segments_made_late, .. } = before;
     let grown = [
-        ("freezing (a little)", after.slope.count > slope.count),
-        ("freezing (until it was done)", after.wall.count > wall.count),
+        ("flushing (a little)", after.slope.count > slope.count),
+        ("flushing (until it was done)", after.wall.count > wall.count),
         ("a sync", after.sync.count > sync.count),
-        ("an image", after.image.count > image.count),
+        ("a memtable image", after.memtable_image.count > memtable_image.count),
         ("a segment", after.segments_made_late > *segments_made_late),
     ];
     let grown = grown.into_iter().filter(|(_, is_grown)| *is_grown).map(|(cause, _)| cause);

@@ -24,15 +24,14 @@ use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::PmemMode;
-use entresol_media::crash::{ExploreOptions, Explorer, Nested, Power, Report};
-use entresol_media::disk::Disk;
+use entresol_simulated::crash::{ExploreOptions, Explorer, Nested, Power, Report};
+use entresol_simulated::disk::Disk;
 
 use crate::{Batch, Kvdb, KvdbOptions, StoreError};
 use after::Shared;
+pub use arrange::Arrangement;
 use carry_out::{Scene, carry_out, draw_key};
 use drives::Drives;
-
-pub use arrange::Arrangement;
 pub use drives::{Failing, Trouble};
 pub use expected::{State, apply, difference};
 
@@ -351,7 +350,7 @@ fn options_on(disk: &Disk) -> KvdbOptions {
 
 /// Adapts options to histories.
 fn of_history(options: KvdbOptions) -> KvdbOptions {
-    KvdbOptions { prefixes_per_run_max: PREFIXES_PER_RUN, ..options }
+    KvdbOptions { range_deletes_per_run_max: PREFIXES_PER_RUN, ..options }
 }
 
 fn options() -> KvdbOptions {

@@ -194,7 +194,11 @@ fn install(core: &Core, file: Whole, moved: Found, to: &Arc<Held>, bytes: u64) -
         Found::Segment(moved) => {
             let number = moved.number();
             let before = Arc::make_mut(&mut view.segments).insert(number, moved);
-            assert!(before.is_some(), "segment {} has moved, and nobody had it", number.0);
+            assert!(
+                before.is_some(),
+                "segment {} was moved, but the view does not have it",
+                number.0
+            );
         }
         Found::Run(kvs, moved) => {
             let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);

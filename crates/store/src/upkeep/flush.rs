@@ -113,10 +113,11 @@ fn flush_kvs<'a>(
             None => return Ok(None),
         }
     };
-    let place = core.volumes.choose_of_reserve(What::Keys, core.had(policy.young_keys), 0);
+    let place = core.volumes.choose_of_reserve(What::Keys, core.had(policy.new_keys), 0);
     let prefixes = generation.prefixes(kvs);
     let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
-    let mut gone = range_deletes::for_runs(gone, core.options.prefixes_per_run_max).into_iter();
+    let mut gone =
+        range_deletes::for_runs(gone, core.options.range_deletes_per_run_max).into_iter();
     let mut writer = core.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
     let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();

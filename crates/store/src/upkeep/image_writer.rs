@@ -172,7 +172,9 @@ impl Core {
             return Ok(());
         }
         let (free, needed) = (ByteSize(free), ByteSize(needed));
-        Err(StoreError::NoRoom { what: format!("an image wants {needed}, and {free} are left") })
+        Err(StoreError::NoRoom {
+            what: format!("a memtable image needs {needed}, but {free} are left"),
+        })
     }
 
     /// Returns the state of the memtable images if the store is opened on persistent memory.

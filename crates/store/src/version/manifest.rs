@@ -188,7 +188,7 @@ impl Manifest {
         let mut manifest: Manifest = read_checked(&bytes, &directory.path().join(FILE))?;
         manifest.format = FORMAT;
         if manifest.volumes.first().is_none_or(|place| place.place != HOME) {
-            let what = "it does not name its own directory first".to_owned();
+            let what = "its first volume is not its own directory".to_owned();
             let path = directory.path().join(FILE);
             return Err(StoreError::Damaged { path, offset: 0, what });
         }

@@ -41,9 +41,9 @@ pub struct Statistics {
     /// Memory that the store holds in DRAM.
     pub memory: MemoryStatistics,
     /// Counts of the block cache.
-    pub cache: BlockCacheCounts,
+    pub block_cache: BlockCacheCounts,
     /// Counts of the row cache.
-    pub entries: RowCacheCounts,
+    pub row_cache: RowCacheCounts,
     /// Waits of writers and of background work, by their reasons.
     pub stalls: StallStatistics,
     /// Background work that is due.
@@ -54,7 +54,7 @@ pub struct Statistics {
     /// memtable image on persistent memory need not be read.
     pub log_records_read: u64,
     /// Memtable images; `None` unless the store is opened on persistent memory.
-    pub images: Option<MemtableImageStatistics>,
+    pub memtable_images: Option<MemtableImageStatistics>,
     /// Read frequency of values; `None` without a choice of classes.
     pub read_frequency: Option<ReadFrequencyStatistics>,
 }
@@ -121,11 +121,11 @@ pub struct WrittenBytes {
     /// Runs that compactions wrote.
     pub compaction_bytes: u64,
     /// Live values that garbage collection moved out of mostly dead segments.
-    pub moved_bytes: u64,
+    pub collected_bytes: u64,
     /// Values and keys demoted from a faster class, because of their age or because it was full.
-    pub aged_bytes: u64,
+    pub demoted_bytes: u64,
     /// Values and keys promoted from a slower class, because there was room.
-    pub returned_bytes: u64,
+    pub promoted_bytes: u64,
     /// Files moved because their policy or the store's volumes changed.
     pub misplaced_bytes: u64,
     /// Frequently read values that were gathered here.
@@ -139,7 +139,7 @@ impl WrittenBytes {
     #[must_use]
     pub const fn sum(&self) -> u64 {
         let WrittenBytes { log_bytes, flush_bytes, compaction_bytes, manifest_bytes, .. } = *self;
-        let moved = self.moved_bytes + self.aged_bytes + self.returned_bytes;
+        let moved = self.collected_bytes + self.demoted_bytes + self.promoted_bytes;
         let moved = moved + self.misplaced_bytes + self.hot_bytes;
         log_bytes + flush_bytes + compaction_bytes + manifest_bytes + moved
     }
@@ -152,9 +152,9 @@ impl WrittenBytes {
             log_bytes: self.log_bytes.saturating_sub(before.log_bytes),
             flush_bytes: self.flush_bytes.saturating_sub(before.flush_bytes),
             compaction_bytes: self.compaction_bytes.saturating_sub(before.compaction_bytes),
-            moved_bytes: self.moved_bytes.saturating_sub(before.moved_bytes),
-            aged_bytes: self.aged_bytes.saturating_sub(before.aged_bytes),
-            returned_bytes: self.returned_bytes.saturating_sub(before.returned_bytes),
+            collected_bytes: self.collected_bytes.saturating_sub(before.collected_bytes),
+            demoted_bytes: self.demoted_bytes.saturating_sub(before.demoted_bytes),
+            promoted_bytes: self.promoted_bytes.saturating_sub(before.promoted_bytes),
             misplaced_bytes: self.misplaced_bytes.saturating_sub(before.misplaced_bytes),
             hot_bytes: self.hot_bytes.saturating_sub(before.hot_bytes),
             manifest_bytes: self.manifest_bytes.saturating_sub(before.manifest_bytes),
@@ -207,14 +207,14 @@ pub struct MemoryStatistics {
     /// Limit of the indexes, including the memory for sorting one of them.
     pub memtable_index_bytes_max: u64,
     /// Cached blocks, blocks that readers hold, and metadata of the runs.
-    pub cache_bytes: u64,
+    pub block_cache_bytes: u64,
     /// Current limit of these. It exceeds their share as long as all runs fit.
-    pub cache_bytes_max: u64,
+    pub block_cache_bytes_max: u64,
     /// Limit of the row cache's own memory, which it takes as it fills.
-    pub entry_cache_bytes_max: u64,
+    pub row_cache_bytes_max: u64,
     /// Memory of the row cache beyond that, borrowed from unused limits of the indexes and the
     /// block cache.
-    pub entry_cache_borrowed_bytes: u64,
+    pub row_cache_borrowed_bytes: u64,
     /// Limit of the buffers in which flushes and compactions write.
     pub writing_bytes_max: u64,
     /// Mapped segments: bytes of files, which the operating system may reclaim.
@@ -242,7 +242,7 @@ pub struct StallStatistics {
     /// Waits of `sync` for a sync of the log.
     pub sync: Stall,
     /// Short delays because the memtable image on persistent memory lagged.
-    pub image: Stall,
+    pub memtable_image: Stall,
     /// Waits of background work for its account's share of the medium.
     pub background: Stall,
     /// Segments that were created while a writer waited, because there was no spare.
@@ -354,7 +354,7 @@ impl Kvdb {
         core.check_open()?;
         let manifest = core.manifest.lock().clone();
         let view = core.current.get();
-        let (cache, entries) = (core.pages.counts(), core.entries.counts());
+        let (block_cache, row_cache) = (core.pages.counts(), core.entries.counts());
         let kvs = manifest.kvs.iter().map(|kvs| kvs_statistics(&view, kvs));
         let kvs: Vec<KvsStatistics> = kvs.collect();
         let generations = view.generations();
@@ -364,30 +364,30 @@ impl Kvdb {
             memtable_index_bytes_max: core.options.memory_bytes / 4,
             writing_bytes_max: shares.writing,
             memtable_index_bytes: generations.map(|it| it.index_bytes()).sum(),
-            cache_bytes: cache.bytes + cache.spare_bytes,
-            cache_bytes_max: cache.cap_bytes,
-            entry_cache_bytes_max: entries.cap_bytes,
-            entry_cache_borrowed_bytes: entries.borrowed_bytes,
+            block_cache_bytes: block_cache.bytes + block_cache.spare_bytes,
+            block_cache_bytes_max: block_cache.cap_bytes,
+            row_cache_bytes_max: row_cache.cap_bytes,
+            row_cache_borrowed_bytes: row_cache.borrowed_bytes,
             mapped_bytes: mapped_bytes(&view),
         };
         let log = core.log.as_ref().map(Log::written).unwrap_or_default();
         let stalls = self.stalls();
         let debt = debt(&view, &kvs, core.transactions.count());
         let (media, log_records_read) = (core.media(&view, log), core.records_read);
-        let images = core.image_statistics();
+        let memtable_images = core.image_statistics();
         let read_frequency = core.read_frequency_statistics(&view);
         Ok(Statistics {
             media,
             missing: core.missing_volumes(),
             uncertain_behind: core.uncertain_behind.map(|last| last.0),
             memory,
-            cache,
-            entries,
+            block_cache,
+            row_cache,
             stalls,
             debt,
             kvs,
             log_records_read,
-            images,
+            memtable_images,
             read_frequency,
         })
     }
@@ -400,7 +400,7 @@ impl Kvdb {
             slope: counters.slope.get(),
             wall: counters.wall.get(),
             sync: counters.sync.get(),
-            image: counters.image.get(),
+            memtable_image: counters.image.get(),
             background: counters.background.get(),
             segments_made_late: core.log.as_ref().map_or(0, |log| log.written().made_late),
         }
@@ -435,9 +435,9 @@ impl Core {
             log_bytes: self.log.as_ref().map_or(0, |log| log.bytes_at(place)),
             flush_bytes: place.written.flush.load(Relaxed),
             compaction_bytes: place.written.merge.load(Relaxed),
-            moved_bytes: moved(Cause::Garbage),
-            aged_bytes: moved(Cause::Aged),
-            returned_bytes: moved(Cause::Returned),
+            collected_bytes: moved(Cause::Garbage),
+            demoted_bytes: moved(Cause::Aged),
+            promoted_bytes: moved(Cause::Returned),
             misplaced_bytes: moved(Cause::Misplaced),
             hot_bytes: moved(Cause::Hot),
             manifest_bytes: of_home(counters.manifest.load(Relaxed)),

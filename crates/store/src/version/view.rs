@@ -190,7 +190,7 @@ impl View {
         let mut gone = Sequence(0);
         if let Some(version) = self.find_in_memtables(kvs, key, at, &mut gone)? {
             let is_there = version.sequence >= gone
-                || mutation_site!("a prefix that is gone hides versions in memtables");
+                || mutation_site!("a range delete hides versions in memtables");
             return Ok(is_there.then_some(version));
         }
         for flushed in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
@@ -200,7 +200,7 @@ impl View {
                 let (sequence, expiry) = (found.sequence(), found.expiry());
                 let version = Version { sequence, expiry, value };
                 let is_there = version.sequence >= gone
-                    || mutation_site!("a prefix that is gone hides versions in runs");
+                    || mutation_site!("a range delete hides versions in runs");
                 return Ok(is_there.then_some(version));
             }
         }

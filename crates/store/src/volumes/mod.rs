@@ -269,7 +269,7 @@ impl Volumes {
         let not = if not.is_empty() { String::new() } else { format!(", not of {}", names(not)) };
         let segments = manifest.segments().filter(|it| !is_there(segment::file_name(*it))).count();
         format!(
-            "All flushed keys can be read of the Kvs {}{not}; {segments} of {} segments of values \
+            "All flushed keys of the Kvs {} can be read{not}; {segments} of {} segments of values \
              are missing",
             names(whole),
             manifest.segments.len(),
@@ -306,7 +306,7 @@ impl Volumes {
         // The copies that stay may have got their names shortly before the process died, or behind
         // a sync that failed. Only giving a file its name again makes the name durable.
         for (_, name) in &ours {
-            if mutation_site!("a file that is in two places gets its name again") {
+            if mutation_site!("a file on two volumes gets its name again") {
                 continue;
             }
             let (directory, unsure) = (self.directory_of(name), file_move::on_its_way(name));
@@ -346,7 +346,7 @@ impl Volumes {
         }
         let paths = self.missing.iter().map(|missing| missing.state.path.as_str());
         let paths = paths.collect::<Vec<_>>().join(", ");
-        Some(format!("{name} lies in a place that is missing: {paths}"))
+        Some(format!("{name} is on a missing volume: {paths}"))
     }
 
     /// Returns true if a volume of a class takes new files.
@@ -388,7 +388,8 @@ impl Volumes {
         }
         for place in self.all() {
             if place.directory.find(name)?.is_some() {
-                let (found, wanted) = ("a link, or something else that is no file", "a file there");
+                let (found, wanted) =
+                    ("a link, or something else that is not a file", "a file there");
                 let path = place.directory.path().join(name);
                 return Err(FileError::WrongType { path, found, wanted }.into());
             }
@@ -531,9 +532,9 @@ impl Volumes {
             }
             let (path, room) = (place.directory.path().display(), ByteSize(room.unwrap_or(0)));
             let reserve = ByteSize(self.reserve_of(place));
-            looked_at.push(format!("{path} has {room} left, and {reserve} are kept"));
+            looked_at.push(format!("{path} has {room} left, and {reserve} are reserved"));
         }
-        let what = format!("{} for deleting and merging", looked_at.join(", "));
+        let what = format!("{} for deletes and compaction", looked_at.join(", "));
         Err(StoreError::NoRoom { what })
     }
 
@@ -556,8 +557,10 @@ impl Volumes {
             Some(room) if room < bytes => {
                 let (path, bytes) = (held.directory.path().display(), ByteSize(bytes));
                 let room = ByteSize(room);
-                let what =
-                    format!("{path} has {bytes} of files, and the other places room for {room}");
+                let what = format!(
+                    "{path} has {bytes} of files, but the other volumes have room for {room} \
+                         only"
+                );
                 Err(StoreError::NoRoom { what })
             }
             _ => Ok(()),
@@ -855,8 +858,7 @@ fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
         return Ok(());
     }
     let what = format!(
-        "{} is not UTF-8, and a store could not write down where its places are; give the \
-         directory another name",
+        "{} is not UTF-8, so the manifest could not name the store's volumes: rename the directory",
         path.display()
     );
     Err(StoreError::Options { what })
@@ -923,7 +925,7 @@ pub(crate) fn label(
     }
     let home = shown(home.path());
     let label = Label { format: manifest::FORMAT, store, place: number, home };
-    if !mutation_site!("a place is labelled") {
+    if !mutation_site!("a volume is labelled") {
         manifest::save_checked(&label, &**directory, LABEL)?;
     }
     Ok(lock)

@@ -1,5 +1,5 @@
 //! Media policies: the classes of media that hold the keys and the values of a `Kvs`, while they
-//! are young and once they are aged.
+//! are new and once they are old.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +44,9 @@ impl FromStr for MediaClass {
 
     fn from_str(text: &str) -> Result<MediaClass, String> {
         let found = MediaClass::ALL.into_iter().find(|class| class.name() == text);
-        found.ok_or_else(|| format!("'{text}' is no class: take pmem, staging or capacity"))
+        found.ok_or_else(|| {
+            format!("'{text}' is not a class of media: use pmem, staging or capacity")
+        })
     }
 }
 
@@ -81,10 +83,10 @@ impl Classes {
     pub fn new(classes: &[MediaClass]) -> Result<Classes, String> {
         let is_twice = |at: usize| classes[..at].contains(&classes[at]);
         if (1..classes.len()).any(is_twice) {
-            return Err("a class is named twice: name each once".to_owned());
+            return Err("a class is given twice: give each once".to_owned());
         }
         let Some(&last) = classes.last() else {
-            return Err("no class is named: take one of pmem, staging and capacity".to_owned());
+            return Err("no class is given: use pmem, staging or capacity".to_owned());
         };
         let mut all = [last; 3];
         all.iter_mut().zip(classes).for_each(|(place, class)| *place = *class);
@@ -162,31 +164,35 @@ impl FromStr for Classes {
 
 /// Classes that hold the keys and the values of a `Kvs` once they are flushed.
 ///
-/// Data are young until a compaction of all runs of the `Kvs`, which makes them aged. Values small
+/// Data are new until a compaction of all runs of the `Kvs`, which makes them old. Values small
 /// enough to lie beside their keys are stored with these.
 ///
-/// As text, a policy is the name of a template, or `young-keys=`, `young-values=`, `aged-keys=` and
-/// `aged-values=`, separated by commas, each with classes separated by slashes.
+/// As text, a policy is the name of a template, or `new-keys=`, `new-values=`, `old-keys=` and
+/// `old-values=`, separated by commas, each with classes separated by slashes.
 ///
 /// ```
 /// use entresol_store::Policy;
 ///
 /// let template: Policy = "staging-max-capacity".parse()?;
-/// let same = "young-keys=staging,young-values=staging,aged-keys=staging,aged-values=capacity";
+/// let same = "new-keys=staging,new-values=staging,old-keys=staging,old-values=capacity";
 /// assert_eq!(template, same.parse()?);
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Classes for the keys of young data.
-    pub young_keys: Classes,
-    /// Classes for the values of young data.
-    pub young_values: Classes,
-    /// Classes for the keys of aged data.
-    pub aged_keys: Classes,
-    /// Classes for the values of aged data.
-    pub aged_values: Classes,
+    /// Classes for the keys of new data.
+    #[serde(rename = "young_keys")]
+    pub new_keys: Classes,
+    /// Classes for the values of new data.
+    #[serde(rename = "young_values")]
+    pub new_values: Classes,
+    /// Classes for the keys of old data.
+    #[serde(rename = "aged_keys")]
+    pub old_keys: Classes,
+    /// Classes for the values of old data.
+    #[serde(rename = "aged_values")]
+    pub old_values: Classes,
 }
 
 impl Policy {
@@ -201,51 +207,46 @@ impl Policy {
         ("pmem-only", Policy::all(Classes::PMEM)),
         (
             "staging-max-capacity",
-            Policy { aged_values: Classes::CAPACITY, ..Policy::all(Classes::STAGING) },
+            Policy { old_values: Classes::CAPACITY, ..Policy::all(Classes::STAGING) },
         ),
         (
             "staging-min-capacity",
             Policy {
-                aged_keys: Classes::CAPACITY,
-                aged_values: Classes::CAPACITY,
+                old_keys: Classes::CAPACITY,
+                old_values: Classes::CAPACITY,
                 ..Policy::all(Classes::STAGING)
             },
         ),
         (
             "pmem-max-capacity",
-            Policy { aged_values: Classes::CAPACITY, ..Policy::all(Classes::PMEM) },
+            Policy { old_values: Classes::CAPACITY, ..Policy::all(Classes::PMEM) },
         ),
     ];
 
     /// Creates a policy that puts all data on the same classes.
     #[must_use]
     pub const fn all(classes: Classes) -> Policy {
-        Policy {
-            young_keys: classes,
-            young_values: classes,
-            aged_keys: classes,
-            aged_values: classes,
-        }
+        Policy { new_keys: classes, new_values: classes, old_keys: classes, old_values: classes }
     }
 
     /// Returns the four parts with their names.
     pub(crate) const fn parts(&self) -> [(&'static str, Classes); 4] {
         [
-            ("young-keys", self.young_keys),
-            ("young-values", self.young_values),
-            ("aged-keys", self.aged_keys),
-            ("aged-values", self.aged_values),
+            ("new-keys", self.new_keys),
+            ("new-values", self.new_values),
+            ("old-keys", self.old_keys),
+            ("old-values", self.old_values),
         ]
     }
 
     /// Returns the classes for keys.
     pub(crate) const fn keys(&self, is_aged: bool) -> Classes {
-        if is_aged { self.aged_keys } else { self.young_keys }
+        if is_aged { self.old_keys } else { self.new_keys }
     }
 
     /// Returns the classes for values.
     pub(crate) const fn values(&self, is_aged: bool) -> Classes {
-        if is_aged { self.aged_values } else { self.young_values }
+        if is_aged { self.old_values } else { self.new_values }
     }
 }
 
@@ -284,23 +285,35 @@ impl FromStr for Policy {
                 return Err(format!("'{name}' is given twice: give it once"));
             }
         }
-        let [young_keys, young_values, aged_keys, aged_values] = found;
-        let all = (young_keys, young_values, aged_keys, aged_values);
-        let (Some(young_keys), Some(young_values), Some(aged_keys), Some(aged_values)) = all else {
+        let [new_keys, new_values, old_keys, old_values] = found;
+        let all = (new_keys, new_values, old_keys, old_values);
+        let (Some(new_keys), Some(new_values), Some(old_keys), Some(old_values)) = all else {
             return Err(format!(
-                "the policy '{text}' does not say all four of young-keys, young-values, aged-keys \
-                 and aged-values"
+                "the policy '{text}' does not name all four of new-keys, new-values, old-keys \
+                 and old-values"
             ));
         };
-        Ok(Policy { young_keys, young_values, aged_keys, aged_values })
+        Ok(Policy { new_keys, new_values, old_keys, old_values })
     }
 }
 
+/// Names of parts that were renamed, with the new ones.
+const RENAMED: [(&str, &str); 4] = [
+    ("young-keys", "new-keys"),
+    ("young-values", "new-values"),
+    ("aged-keys", "old-keys"),
+    ("aged-values", "old-values"),
+];
+
 fn unknown(part: &str) -> String {
+    let name = part.split('=').next().unwrap_or_default();
+    if let Some((from, to)) = RENAMED.iter().find(|(from, _)| *from == name) {
+        return format!("{from} was renamed to {to}: write {to}=CLASSES");
+    }
     let names = Policy::TEMPLATES.map(|(name, _)| name).join(", ");
     format!(
-        "'{part}' is no policy: take one of {names}, or young-keys=CLASSES, young-values=, \
-         aged-keys= and aged-values=, parted by commas"
+        "'{part}' is not a policy: use {names}, or new-keys=CLASSES, new-values=, \
+         old-keys= and old-values=, separated by commas"
     )
 }
 
@@ -313,8 +326,8 @@ mod tests {
         for (name, policy) in Policy::TEMPLATES {
             assert_eq!((name.parse(), policy.to_string()), (Ok(policy), name.to_owned()));
         }
-        let custom = "young-keys=pmem,young-values=staging/capacity,aged-keys=staging/capacity,\
-                      aged-values=capacity/pmem";
+        let custom = "new-keys=pmem,new-values=staging/capacity,old-keys=staging/capacity,\
+                      old-values=capacity/pmem";
         let policy: Policy = custom.parse().expect("a policy");
         assert_eq!(policy.to_string(), custom);
         let json = serde_json::to_string(&policy).expect("writes");
@@ -328,11 +341,13 @@ mod tests {
             assert!(error.contains(names), "{text}: {error}");
         };
         refused("hot", "staging-max-capacity");
-        refused("young-keys=staging", "all four");
-        refused("young-keys=disk", "'disk'");
-        refused("young-keys=", "''");
-        refused("young-keys=staging/staging", "twice");
-        refused("young-keys=staging,young-keys=staging", "twice");
+        refused("new-keys=staging", "all four");
+        refused("new-keys=disk", "'disk'");
+        refused("new-keys=", "''");
+        refused("young-keys=staging", "young-keys was renamed to new-keys");
+        refused("aged-values=staging", "aged-values was renamed to old-values");
+        refused("new-keys=staging/staging", "twice");
+        refused("new-keys=staging,new-keys=staging", "twice");
         assert!(Classes::new(&[]).is_err());
     }
 }

@@ -29,7 +29,7 @@ impl LogEnd {
 
     /// Creates the end of a log whose last segment has records but no seal.
     pub(super) fn of_records(segment: SegmentNumber, offset: u64) -> LogEnd {
-        LogEnd { segment, offset, why: "no record begins here, or a damaged one" }
+        LogEnd { segment, offset, why: "no record begins here, or it is damaged" }
     }
 }
 
@@ -78,9 +78,9 @@ pub(super) fn lost(
         false => (end.segment, end.offset, end.why),
     };
     let what = match marked == file {
-        true => format!("{why}, and it was written to"),
+        true => format!("{why}, but it was written to"),
         false => format!(
-            "{why}: the log ends with write {}, and {} says that all before it was durable",
+            "{why}: the log ends with write {}, but {} says that all writes before it were durable",
             last.0,
             segment::file_name(marked),
         ),

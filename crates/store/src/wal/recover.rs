@@ -213,7 +213,7 @@ fn check_last(
             (path, offset, format!("{what}; nothing was removed"))
         }
         (None, open_end) => {
-            let what = format!("the log ends with write {last}, {durable} was durable");
+            let what = format!("the log ends with write {last}, but write {durable} was durable");
             match open_end {
                 Some((segment, end)) => (segment.path(), end.offset, what),
                 None => (volumes.home().path().to_owned(), 0, what),
@@ -252,8 +252,8 @@ fn stranger(directory: &dyn Directory, number: SegmentNumber, error: StoreError)
     }
     let path = directory.path().join(segment::file_name(number));
     let what = format!(
-        "{}, and lies behind the end of the log: if it is not the store's, move it elsewhere, and \
-         open the store again",
+        "{}, and it lies after the end of the log: if it does not belong to the store, move it \
+         elsewhere, and open the store again",
         error.reason()
     );
     StoreError::Damaged { path, offset: error.offset(), what }

@@ -173,7 +173,8 @@ impl Scan<'_, '_> {
                 why: "it is missing",
             };
             let LogEnd { segment, offset, why } = end.unwrap_or(first);
-            let what = format!("{why}: the log ends with write {last}, {durable} was durable");
+            let what =
+                format!("{why}: the log ends with write {last}, but write {durable} was durable");
             let file = segment::file_name(segment);
             (found.is_short, found.damage) = (true, Some((file, offset, what)));
         }

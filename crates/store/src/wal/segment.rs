@@ -176,7 +176,7 @@ impl Segment {
     pub(crate) fn header_error(&self) -> Option<StoreError> {
         let mut magic = Vec::with_capacity(MAGIC.len());
         match self.read_by_call(0, MAGIC.len(), &mut magic).and_then(|()| self.head()) {
-            Ok(_) if magic != MAGIC => Some(self.damaged(0, "it does not begin as segments do")),
+            Ok(_) if magic != MAGIC => Some(self.damaged(0, "it does not begin as a segment does")),
             Ok(Some(_)) => None,
             Ok(None) => Some(self.damaged(8, "the header's checksum is wrong")),
             Err(error) => Some(error),
@@ -268,7 +268,7 @@ impl Segment {
     /// seal, so a segment without that room was cut.
     pub(crate) fn cut_short(&self, end: End) -> Option<StoreError> {
         let is_short = !end.is_sealed && end.offset + SEAL_BYTES > self.len();
-        is_short.then(|| self.damaged(self.len(), "the file is cut short: it ends without a seal"))
+        is_short.then(|| self.damaged(self.len(), "the file is truncated: it ends without a seal"))
     }
 
     /// Refuses a header of another store, segment or format version.
@@ -281,7 +281,7 @@ impl Segment {
             return Err(self.damaged(16, "it belongs to another store"));
         }
         if number != self.number.0 {
-            return Err(self.damaged(24, format!("it says that it is segment {number}")));
+            return Err(self.damaged(24, format!("it is segment {number} by its header")));
         }
         Ok(self)
     }
@@ -351,7 +351,7 @@ impl Segment {
                 file.write(offset, bytes);
                 Ok(())
             }
-            Bytes::Blocks(_) => Err(self.damaged(offset, "it is full, and was written to")),
+            Bytes::Blocks(_) => Err(self.damaged(offset, "it is full, but was written to")),
         }
     }
 
@@ -560,7 +560,7 @@ impl Segment {
     /// Verifies the record at a place, whose bytes were read.
     fn record_in<'a>(&self, place: RecordPlace, bytes: &'a [u8]) -> Result<Record<'a>, StoreError> {
         let record = Record::decode(self.address(place.offset), bytes);
-        record.ok_or_else(|| self.damaged(place.offset, "there is no record, or a damaged one"))
+        record.ok_or_else(|| self.damaged(place.offset, "there is no record, or it is damaged"))
     }
 
     /// Returns the value of a key in the record at a place, whose bytes were read.
@@ -577,7 +577,7 @@ impl Segment {
         if record.header.kvs == kvs && record.key == key {
             return Ok(record.value);
         }
-        Err(self.damaged(place.offset, "the record is not that of the key that leads to it"))
+        Err(self.damaged(place.offset, "the record is not that of the key that points to it"))
     }
 
     /// Appends the record of a key at a place to `out`, which then ends with the value. Returns the

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::in_world;
 use entresol_base::thread;
 use entresol_base::world::World;
 use entresol_media::account::{BURST_NS, Limit};
-use entresol_media::disk::{Disk, DiskOptions};
 use entresol_media::{Account, CostTable, ModelName};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
+
+use crate::common::in_world;
 
 const KEYS: u32 = 20_000;
 const VALUE: [u8; 100] = [7; 100];
@@ -61,7 +62,7 @@ fn freezing_and_merging_keep_to_the_share_of_their_account() {
         store.compact().expect("room");
         let written = store.statistics().expect("open").media[0].written;
         let moved = account.usage().written_bytes;
-        assert_eq!(moved, written.flush_bytes + written.compaction_bytes + written.moved_bytes);
+        assert_eq!(moved, written.flush_bytes + written.compaction_bytes + written.collected_bytes);
         store.close().expect("durable");
     });
 }

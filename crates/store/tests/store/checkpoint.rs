@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::common::{Place, all, in_world};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
-use entresol_media::crash::Power;
-use entresol_media::disk::{Calls, Disk, DiskOptions, Effect, Failure, fail_every_call};
+use entresol_simulated::crash::Power;
+use entresol_simulated::disk::{Calls, Disk, DiskOptions, Effect, Failure, fail_every_call};
 use entresol_store::{Kvdb, KvdbOptions, KvsOptions, StoreError, check};
+
+use crate::common::{Place, all, in_world};
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:05}").into_bytes()

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use entresol_base::world::{World, WorldOptions};
 use entresol_base::{ManualClock, Seconds};
-use entresol_media::disk::{Disk, DiskOptions};
 use entresol_media::{Directory, LocalDirectory};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs};
 
 /// Runs a function in a world with an empty disk.

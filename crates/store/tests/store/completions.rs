@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::in_world;
 use entresol_base::thread;
 use entresol_base::world::World;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
@@ -16,11 +15,13 @@ use entresol_store::{
     Outcome, StoreError,
 };
 
+use crate::common::in_world;
+
 fn options() -> KvdbOptions {
     KvdbOptions {
         segment_bytes: 64 << 10,
         generation_bytes: 256 << 10,
-        entry_cache_bytes: 0,
+        row_cache_bytes: 0,
         ..KvdbOptions::default()
     }
 }

@@ -102,9 +102,9 @@ fn read(kvs: &Kvs, groups: &[Group], mut random: u64, is_over: &AtomicBool) -> u
 
 #[test]
 fn readers_never_see_what_was_overwritten_or_removed() {
-    for entry_cache_bytes in [128 << 10, 32 << 20] {
+    for row_cache_bytes in [128 << 10, 32 << 20] {
         let mut place = Place::new();
-        place.options.entry_cache_bytes = entry_cache_bytes;
+        place.options.row_cache_bytes = row_cache_bytes;
         let store = place.create();
         let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
         let groups: [Group; GROUPS as usize] = Default::default();
@@ -130,7 +130,7 @@ fn readers_never_see_what_was_overwritten_or_removed() {
             is_over.store(true, SeqCst);
             readers.into_iter().map(|reader| reader.join().expect("no panic")).sum()
         });
-        let entries = store.statistics().expect("open").entries;
+        let entries = store.statistics().expect("open").row_cache;
         assert!(reads > 1_000 && entries.hits > 0, "{reads} reads, {entries:?}");
     }
 }
@@ -150,7 +150,7 @@ fn hot_keys_are_found_by_one_look_whatever_is_frozen() {
         }
     };
     (0..3).for_each(|_| read(&kvs));
-    let entries = store.statistics().expect("open").entries;
+    let entries = store.statistics().expect("open").row_cache;
     assert!((1490..=1500).contains(&entries.hits), "{entries:?}");
     store.close().expect("durable");
     let store = place.open();
@@ -213,5 +213,5 @@ fn what_is_cached_ends_in_its_time() {
     place.clock.advance(Duration::from_secs(1));
     assert_eq!(kvs.get(b"a").expect("readable"), None);
     assert_eq!(kvs.get_at(&snapshot, b"a").expect("readable"), None);
-    assert_eq!(store.statistics().expect("open").entries.misses, 0);
+    assert_eq!(store.statistics().expect("open").row_cache.misses, 0);
 }

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::in_world;
 use entresol_base::clock::Picos;
 use entresol_base::thread;
 use entresol_base::world::World;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, fail_every_call,
 };
 use entresol_store::{
     Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError,
     Volume,
 };
+
+use crate::common::in_world;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -208,7 +209,7 @@ fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
         let (written, told) = fill(0);
         assert!(written > 300, "only {written} writes found room");
         let told = told.to_string();
-        assert!(told.contains("1536KiB are kept for deleting and merging"), "{told}");
+        assert!(told.contains("1536KiB are reserved for deletes and compaction"), "{told}");
         // The deletes take more than is left of a segment.
         for number in 10..written {
             kvs.delete(&key(number)).unwrap_or_else(|error| panic!("{number}: {error}"));
@@ -252,7 +253,7 @@ fn openings_on_a_full_disk_leave_the_reserve_to_those_that_make_room() {
             let store = open().unwrap_or_else(|error| panic!("{round}: {error}"));
             let kvs = store.kvs("data").expect("there");
             let refused = kvs.put(b"more", &[1; 3000]).expect_err("no room");
-            assert!(refused.to_string().contains("are kept for deleting"), "{round}: {refused}");
+            assert!(refused.to_string().contains("are reserved for deletes"), "{round}: {refused}");
             // Every other process deletes a key.
             if round % 2 == 0 {
                 kvs.delete(&key(round)).unwrap_or_else(|error| panic!("{round}: {error}"));
@@ -393,7 +394,7 @@ fn a_kvs_that_wants_one_class_only_is_refused_when_that_is_full_and_others_go_on
         let refused = refused.expect("there is no room for all");
         assert!(refused.is_no_room(), "{refused}");
         let text = refused.to_string();
-        for part in ["everything on staging,", "/disk has", "take a policy"] {
+        for part in ["everything on staging,", "/disk has", "choose a policy"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         other.put(b"key", b"value").expect("has room elsewhere");

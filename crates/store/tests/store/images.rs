@@ -1,4 +1,5 @@
 //! Memtable images on emulated persistent memory, when they cannot be created or cannot keep up.
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MemtableImageStatistics};
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 fn images(store: &Kvdb) -> MemtableImageStatistics {
-    store.statistics().expect("open").images.expect("on persistent memory")
+    store.statistics().expect("open").memtable_images.expect("on persistent memory")
 }
 
 /// Waits until the statistics satisfy a condition.

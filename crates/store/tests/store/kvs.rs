@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Place, all, in_world, pairs};
 use entresol_base::checksum;
-use entresol_media::disk::Disk;
+use entresol_simulated::disk::Disk;
 use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, KvsOptions, Matches, StoreError};
+
+use crate::common::{Place, all, in_world, pairs};
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
@@ -172,7 +173,7 @@ fn a_kvs_that_was_dropped_refuses_whatever_it_is_asked_for() {
     store.drop_kvs("data").expect("there");
     let dropped = |error: StoreError| {
         assert!(matches!(error, StoreError::KvsDropped { .. }), "{error}");
-        assert!(error.to_string().contains("dropped; make it again"), "{error}");
+        assert!(error.to_string().contains("dropped: create it again"), "{error}");
     };
     dropped(kvs.put(b"a", b"1").expect_err("dropped"));
     dropped(kvs.delete(b"a").expect_err("dropped"));

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{all, in_world};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{Batch, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, TransactionOptions};
+
+use crate::common::{all, in_world};
 
 /// More range deletes than one run can hold.
 const PREFIXES: u32 = 17_000;
@@ -206,7 +207,7 @@ fn prefixes_that_a_run_says_and_another_could_not() {
         assert_eq!(store.statistics().expect("open").kvs[0].runs, 1, "all is merged");
         drop(early);
         store.close().expect("durable");
-        let options = KvdbOptions { prefixes_per_run_max: 7, ..options() };
+        let options = KvdbOptions { range_deletes_per_run_max: 7, ..options() };
         let store = Kvdb::open(disk.root(), options, Arc::new(world.clone())).expect("opens");
         let kvs = store.kvs("data").expect("there");
         check(&kvs);
@@ -222,8 +223,8 @@ fn prefixes_that_a_run_says_and_another_could_not() {
 #[test]
 fn a_run_that_could_say_no_prefix_or_too_many_is_refused() {
     in_world(|world, disk| {
-        for prefixes_per_run_max in [0, 16_385] {
-            let options = KvdbOptions { prefixes_per_run_max, ..options() };
+        for range_deletes_per_run_max in [0, 16_385] {
+            let options = KvdbOptions { range_deletes_per_run_max, ..options() };
             let refused = Kvdb::create(disk.root(), options, Arc::new(world.clone()));
             assert!(matches!(refused.map(drop), Err(StoreError::Options { .. })));
         }

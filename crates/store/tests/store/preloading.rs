@@ -19,7 +19,7 @@ const CACHED_BLOCK_BYTES: u64 = 4352;
 
 /// Returns options without a row cache, which would answer instead of the block cache.
 fn options(memory_bytes: u64) -> KvdbOptions {
-    KvdbOptions { memory_bytes, entry_cache_bytes: 0, ..KvdbOptions::default() }
+    KvdbOptions { memory_bytes, row_cache_bytes: 0, ..KvdbOptions::default() }
 }
 
 /// Creates a store with one run, and closes it.
@@ -39,7 +39,7 @@ fn read(kvs: &Kvs, numbers: impl Iterator<Item = u64>) {
 }
 
 fn cache(store: &Kvdb) -> BlockCacheCounts {
-    store.statistics().expect("open").cache
+    store.statistics().expect("open").block_cache
 }
 
 fn run_bytes(store: &Kvdb) -> u64 {

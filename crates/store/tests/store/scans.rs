@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Pair, pairs};
 use entresol_base::Picos;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::ModelName;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
     Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError,
     TransactionOptions,
 };
+
+use crate::common::{Pair, pairs};
 
 const KEYS: u64 = 2000;
 const VALUE_BYTES: usize = 1000;
@@ -28,7 +29,7 @@ fn options() -> KvdbOptions {
         segment_bytes: 256 << 10,
         generation_bytes: 512 << 10,
         memory_bytes: 32 << 20,
-        entry_cache_bytes: 0,
+        row_cache_bytes: 0,
         ..KvdbOptions::default()
     }
 }
@@ -45,7 +46,7 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 
 /// Returns the options of [`options`], with a row cache.
 fn with_cache() -> KvdbOptions {
-    KvdbOptions { entry_cache_bytes: 4 << 20, ..options() }
+    KvdbOptions { row_cache_bytes: 4 << 20, ..options() }
 }
 
 fn open(world: &World, disk: &Disk, options: KvdbOptions) -> (Kvdb, Kvs) {
@@ -498,13 +499,13 @@ fn values_that_a_merge_moves_are_read_together() {
         store.compact().expect("room");
         let moved = |store: &Kvdb| {
             let media = store.statistics().expect("open").media;
-            media.iter().map(|medium| medium.written.moved_bytes).sum::<u64>()
+            media.iter().map(|medium| medium.written.collected_bytes).sum::<u64>()
         };
         let before = moved(&store);
         let (merging, _) = cost(&world, &store, KEYS, || store.compact().expect("room"));
         let moved = moved(&store) - before;
         assert!(moved >= KEYS * VALUE_BYTES as u64, "{moved} bytes were moved");
-        assert!(merging.0 * 3 < alone.0, "{merging} to merge, {alone} to read all one by one");
+        assert!(merging.0 * 3 < alone.0, "{merging} to compact, {alone} to read all one by one");
         assert!(
             left().all(|it| kvs.get(&key(it)).expect("readable") == Some(value(it, VALUE_BYTES)))
         );
@@ -523,7 +524,7 @@ fn the_longest_keys_are_walked_over_whatever_is_in_them() {
     for key in keys.iter().rev() {
         kvs.put(key, b"value").expect("room");
     }
-    for state in ["young", "frozen"] {
+    for state in ["in the memtable", "flushed"] {
         for backward in [false, true] {
             let found = pairs(&kvs, CursorOptions { backward, ..CursorOptions::default() });
             let mut found: Vec<_> = found.into_iter().map(|(key, _)| key).collect();

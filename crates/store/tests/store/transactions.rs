@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Pair, Place, all, pairs};
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{
     Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Sequence, StoreError, Transaction,
     TransactionOptions,
 };
+
+use crate::common::{Pair, Place, all, pairs};
 
 fn begin(store: &Kvdb) -> Transaction {
     store.transaction(TransactionOptions::default()).expect("open")
@@ -338,7 +339,7 @@ fn age_memory_and_other_stores_are_limited() {
     let other = elsewhere.create();
     let stranger = other.create_kvs("data", KvsOptions::default()).expect("new");
     let error = transaction.put(&stranger, b"k", b"").expect_err("another store's");
-    assert!(error.to_string().contains("not of the store"), "{error}");
+    assert!(error.to_string().contains("belongs to another store"), "{error}");
     place.clock.advance(Duration::from_secs(11));
     assert!(matches!(transaction.get(&kvs, b"k"), Err(StoreError::Aged)));
     assert!(matches!(transaction.commit(), Err(StoreError::Aged)));

@@ -21,7 +21,7 @@ fn options() -> KvdbOptions {
         segment_bytes: 64 * KIB,
         generation_bytes: 128 * KIB,
         memory_bytes: 4 << 20,
-        entry_cache_bytes: 0,
+        row_cache_bytes: 0,
         reserve_bytes: 64 * KIB,
         ..KvdbOptions::default()
     }
@@ -130,7 +130,7 @@ fn values_sink_from_a_place_that_is_nearly_full_and_keys_stay() {
     });
     let (staging, capacity) =
         (of_class(&store, MediaClass::Staging), of_class(&store, MediaClass::Capacity));
-    assert!(capacity.written.aged_bytes > 4 << 20, "{:?}", capacity.written);
+    assert!(capacity.written.demoted_bytes > 4 << 20, "{:?}", capacity.written);
     assert!(staging.space.run_bytes > 0, "keys are where they are found fast");
     assert_eq!(capacity.space.run_bytes, 0);
     let on_staging = staging.space.log_bytes + staging.space.run_bytes + staging.space.value_bytes;
@@ -167,7 +167,7 @@ fn a_load_is_written_to_capacity_once_and_its_keys_stay_on_staging() {
     expect(&users, 0..4_000, 1);
     let capacity = of_class(&store, MediaClass::Capacity);
     let live = 4_000 * (VALUE_BYTES as u64 + key(0).len() as u64);
-    assert!(capacity.written.aged_bytes >= live, "all values have aged");
+    assert!(capacity.written.demoted_bytes >= live, "all values have aged");
     assert!(capacity.written.sum() * 20 <= live * 21, "{:?} of {live}", capacity.written);
     assert_eq!(capacity.space.run_bytes, 0, "keys stay on staging");
     let staging = of_class(&store, MediaClass::Staging);
@@ -225,7 +225,9 @@ fn values_return_to_a_place_that_has_become_half_empty() {
     put(&two, 0..6_000, 1);
     put(&one, 0..24_000, 1);
     store.compact().expect("compacts");
-    wait_until("sinking", || of_class(&store, MediaClass::Capacity).written.aged_bytes > 4 << 20);
+    wait_until("sinking", || {
+        of_class(&store, MediaClass::Capacity).written.demoted_bytes > 4 << 20
+    });
     store.drop_kvs("one").expect("is dropped");
     store.compact().expect("compacts");
     wait_until("returning", || {
@@ -235,7 +237,7 @@ fn values_return_to_a_place_that_has_become_half_empty() {
         capacity.value_live_bytes < 1 << 20
             || staging.free_bytes.is_some_and(|it| it < bytes_max / 2)
     });
-    assert!(of_class(&store, MediaClass::Staging).written.returned_bytes > 1 << 20);
+    assert!(of_class(&store, MediaClass::Staging).written.promoted_bytes > 1 << 20);
     expect(&two, 0..6_000, 1);
 }
 
@@ -281,7 +283,7 @@ fn places_come_and_go_while_the_store_is_open() {
     // The home can be used again, as the class it was, and within another quota.
     let again = |class, bytes_max| store.add_volume(&scratch.place(class, "staging", bytes_max));
     let wrong = again(MediaClass::Pmem, None).expect_err("it is another class").to_string();
-    assert!(wrong.contains("add it as one of this class") && wrong.contains("staging"), "{wrong}");
+    assert!(wrong.contains("add it again with this class") && wrong.contains("staging"), "{wrong}");
     again(MediaClass::Staging, Some(16 << 20)).expect("is added again");
     assert!(matches!(again(MediaClass::Staging, None), Err(StoreError::Exists { .. })));
     assert_eq!(store.volumes()[0].bytes_max, Some(16 << 20));
@@ -336,7 +338,7 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     std::fs::rename(&there, &away).expect("is moved");
     let error = scratch.open().expect_err("a place is missing").to_string();
     assert!(error.contains(&there.display().to_string()), "{error}");
-    for part in ["capacity place", "of the Kvs mixed, hot, not of cold", "read only"] {
+    for part in ["capacity volume", "of the Kvs mixed, hot can be read, not of cold", "read-only"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let home = scratch.directory("staging");
@@ -346,12 +348,12 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     expect(&store.kvs("hot").expect("whole"), 0..510, 1);
     let error = store.kvs("cold").expect_err("is away");
     assert!(matches!(error, StoreError::KvsDamaged { .. }));
-    let away_at = format!("place that is missing: {}", there.display());
+    let away_at = format!("missing volume: {}", there.display());
     let error = error.to_string();
     assert!(error.contains(&away_at) && !error.contains("damaged"), "{error}");
     let mixed = store.kvs("mixed").expect("has its keys");
     let error = mixed.get(&key(3)).expect_err("its values are missing").to_string();
-    assert!(error.contains("one of its places is missing"), "{error}");
+    assert!(error.contains("a volume of the store is missing"), "{error}");
     drop(store);
     let report = check_at(&scratch.0.path().join("staging"), &mut |_| {}).expect("checks");
     assert_eq!(report.findings, [], "what is away is not damaged");
@@ -442,7 +444,7 @@ fn what_cannot_be_a_place_is_refused() {
     let full = scratch.place(MediaClass::Capacity, "full", None);
     assert!(matches!(store.add_volume(&full), Err(StoreError::Exists { .. })));
     let error = store.set_policy("users", policy("pmem-only")).expect_err("no pmem").to_string();
-    assert!(error.contains("young-keys") && error.contains("pmem"), "{error}");
+    assert!(error.contains("new-keys") && error.contains("pmem"), "{error}");
     let pmem = KvsOptions { policy: Policy::all(Classes::PMEM), ..KvsOptions::default() };
     assert!(matches!(store.create_kvs("users", pmem), Err(StoreError::Policy { .. })));
     let nowhere = scratch.directory("nowhere");
@@ -513,11 +515,11 @@ fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
         (of_class(&store, MediaClass::Staging), of_class(&store, MediaClass::Capacity));
     assert!(capacity.written.log_bytes > 0, "staging is too small for all");
     // Keys that found no room may come back, but these are few.
-    let WrittenBytes { misplaced_bytes, returned_bytes, .. } = staging.written;
-    assert!(misplaced_bytes + returned_bytes < capacity.written.log_bytes, "{staging:?}");
+    let WrittenBytes { misplaced_bytes, promoted_bytes, .. } = staging.written;
+    assert!(misplaced_bytes + promoted_bytes < capacity.written.log_bytes, "{staging:?}");
     assert_eq!(staging.space.value_bytes, 0);
     let put = 8_000 * (VALUE_BYTES as u64 + key(0).len() as u64);
-    let on_capacity = capacity.written.log_bytes + capacity.written.aged_bytes;
+    let on_capacity = capacity.written.log_bytes + capacity.written.demoted_bytes;
     assert!(on_capacity * 10 <= put * 11, "{on_capacity} of {put}");
     expect(&users, 0..8_000, 1);
 }

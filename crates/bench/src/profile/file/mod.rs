@@ -123,7 +123,7 @@ fn subject(
             Ok(Box::new(real::RealFile::open(path, *model, options)?))
         }
         MediumSpec::Model(name) => Ok(Box::new(model::ModelFile::new(*name, options)?)),
-        _ => Err(BenchError::Usage(format!("{medium} is no file and no drive"))),
+        _ => Err(BenchError::Usage(format!("{medium} is neither a file nor a drive"))),
     }
 }
 

@@ -87,13 +87,13 @@ fn latency_over_threads(plan: &mut Plan, scope: &Scope) {
     let reads = plan.figure(empty(
         "read_latency_by_threads",
         "Latency of random reads by threads",
-        "So many threads follow chains of their own places at the same time. (000: figures 1, 10)",
+        "This many threads follow chains of their own at the same time. (000: figures 1, 10)",
         axes,
     ));
     let writes = plan.figure(empty(
         "write_latency_by_threads",
         "Latency of random writes by threads",
-        "So many threads write at the same time, each with a fence behind its block. (000: \
+        "This many threads write at the same time, each with a fence behind its block. (000: \
          figure 2)",
         axes,
     ));
@@ -111,7 +111,7 @@ fn latency_over_threads(plan: &mut Plan, scope: &Scope) {
 
 fn bandwidth(plan: &mut Plan, scope: &Scope, order: Order) {
     let axes = (Quantity::GRANULARITY, Quantity::BANDWIDTH);
-    let about = "Bytes that so many threads move together. Reads do not depend on each other; \
+    let about = "Bytes that this many threads move together. Reads do not depend on each other; \
                  writes are stores past the caches with a fence behind each block.";
     let [reads, writes] = match order {
         Order::Random => [

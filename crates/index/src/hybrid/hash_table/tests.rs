@@ -8,16 +8,15 @@ use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::Direct;
-use entresol_media::crash::Report;
+use entresol_simulated::crash::Report;
 
+use super::*;
 use crate::testing::{
     assert_about, check_against_map, check_edges, check_refusal, check_reopening, costs,
     counted_pool, few_images, fresh, pool,
 };
 use crate::trial::{self, Answers, Op, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Index, Persistent};
-
-use super::*;
 
 /// A table whose records are sorted for every walk, so that the suites for indexes can try it.
 struct Sorted<R>(HashTable<R>);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex as StdMutex;
 
-use entresol_media::crash::{
+use entresol_simulated::crash::{
     Crash, ExploreOptions, Explorer, Nested, Power, RecordedRegion, Recorder, RecorderOptions,
     Subject,
 };

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use entresol_media::observe::{Counters, Counts, Observed};
+use entresol_media::observe::Observed;
+use entresol_simulated::{Counters, Counts};
 
 use super::*;
 use crate::PoolOptions;

@@ -1,6 +1,6 @@
 //! Crashes, by the harness that all indexes are tried by.
 
-use entresol_media::crash::RecordedRegion;
+use entresol_simulated::crash::RecordedRegion;
 
 use super::*;
 use crate::testing::few_images;
@@ -156,7 +156,7 @@ fn check_hollowings(change: fn(&mut TrialOptions)) {
 
 /// Kills the process that removes a named leaf; the next one removes it on another thread than the
 /// one that read the names.
-fn killed_while_a_name_goes() -> Result<entresol_media::crash::Report, String> {
+fn killed_while_a_name_goes() -> Result<entresol_simulated::crash::Report, String> {
     let insert = |key| Op::Insert { key, value: 1 + key };
     let remove = |key| Op::Remove { key };
     let keys = 2..300;

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use entresol_base::world::{Preemption, World, WorldOptions};
-use entresol_media::crash::{
+use entresol_simulated::crash::{
     Crash, ExploreOptions, Explorer, Nested, Power, RecordedRegion, Recorder, RecorderOptions,
     Report, Subject,
 };

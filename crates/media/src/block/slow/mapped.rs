@@ -5,11 +5,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use entresol_base::Place;
 use entresol_base::clock::Nanos;
 
 use super::Drive;
-use crate::cost::Access;
-use crate::crash::Place;
+use crate::access::Access;
 use crate::mapped::{MappedFile, MappedKind};
 
 /// A mapped file of which a persist takes as long as the drive takes to write its range, after all

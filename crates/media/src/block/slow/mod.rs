@@ -14,15 +14,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use entresol_base::Place;
 use entresol_base::clock::{Clock, Nanos, Picos, SystemClock};
 
-use super::{
-    Alignment, Backend, BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest, check_request,
-    whole_blocks,
-};
+use super::{Alignment, Backend, BlockFile, Blocks, IoBuffer, IoCompletion, IoQueue, IoRequest};
+use crate::access::Access;
 use crate::ahead::Begun;
-use crate::cost::Access;
-use crate::crash::Place;
 use crate::event::Alarm;
 use crate::medium::MediumSpec;
 use crate::model::ModelName;
@@ -159,7 +156,8 @@ impl SlowFile {
 
     /// Returns the time at which a request submitted now completes; zero if it will be refused.
     fn due(&self, access: Access, offset: u64, bytes: usize) -> Nanos {
-        match check_request(self.alignment(), self.len(), access, offset, bytes) {
+        let blocks = Blocks { alignment: self.alignment(), file_bytes: self.len() };
+        match blocks.check_request(access, offset, bytes) {
             Ok(()) => self.drive.due(access, self.base + offset, bytes),
             Err(_) => Nanos(0),
         }
@@ -179,7 +177,7 @@ impl BlockFile for SlowFile {
         if self.is_direct() {
             return false;
         }
-        let (begin, bytes) = whole_blocks(self.alignment(), offset, len);
+        let (begin, bytes) = self.alignment().whole_blocks(offset, len);
         let is_begun = self.begun().find(begin, bytes as u64).is_some();
         if !is_begun {
             let due = self.due(Access::Read, begin, bytes);

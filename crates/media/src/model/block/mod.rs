@@ -26,7 +26,7 @@ use entresol_base::Picos;
 
 use self::stage::{Job, Ps, Stage};
 use super::ModelName;
-use crate::cost::Access;
+use crate::access::Access;
 
 pub use parameters::{BlockParameters, Erase, Placement, Rate};
 pub use striped::{StripedModel, Stripes};

@@ -3,7 +3,7 @@
 use entresol_base::Picos;
 
 use super::{BlockModel, BlockParameters};
-use crate::cost::Access;
+use crate::access::Access;
 
 /// Arrangement of striped drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

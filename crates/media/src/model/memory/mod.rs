@@ -22,7 +22,6 @@ mod buffer;
 mod cache;
 mod channel;
 mod devices;
-mod observer;
 mod parameters;
 mod read;
 mod write;
@@ -31,7 +30,6 @@ use buffer::{CombiningBuffer, ReadBuffer, Written};
 use cache::LineCache;
 use channel::{Channel, Kind};
 pub use devices::{AEP, AEP2, DRAM};
-pub use observer::SimulatedMemory;
 pub use parameters::{Further, Interleave, Module, Parameters, Prefetch, Processor};
 
 /// Bytes of a line of the processor's cache.

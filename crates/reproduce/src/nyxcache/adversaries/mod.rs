@@ -54,7 +54,7 @@ pub(super) fn adversaries(settings: &Settings) -> Outcome {
              and comes back; and X, with a third, is idle and busy by turns of 150 ms."
                 .to_owned(),
             device.told(),
-            format!("Slow-downs and targets are watched for {LONG} s. {}", long.told()),
+            format!("Slowdowns and targets are watched for {LONG} s. {}", long.told()),
         ],
         checks,
         drawings: vec![bars("Use over limit (model)", "times", &drawn)],

@@ -1,4 +1,4 @@
-//! Attack on equal slow-downs. A tenant recognises the pauses of the others by its response times
+//! Attack on equal slowdowns. A tenant recognises the pauses of the others by its response times
 //! and sends more requests during them; later it appears slowed down.
 
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Equalising slowdowns: the least slowed tenant is slowed, the most slowed one is released.
 
 use super::Fair;
-use crate::policy::{Hands, Tick};
 use crate::settings::FairPace;
 use crate::tenant::TenantId;
 use crate::throttle::Throttle;
+use crate::tick::{Hands, Tick};
 
 /// Part of the way to the middle that one round goes. Slowing one tenant also helps the other, so
 /// the whole way would be too far.

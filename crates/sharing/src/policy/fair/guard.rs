@@ -2,8 +2,8 @@
 //! well within theirs, the others are released.
 
 use super::Fair;
-use crate::policy::{Hands, Tick};
 use crate::tenant::TenantId;
+use crate::tick::{Hands, Tick};
 
 /// Slowdown over limit below which the others may be released.
 const WELL_WITHIN: f64 = 0.88;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::estimate::alone::standard_error;
-use crate::policy::Windows;
 use crate::tenant::TenantId;
+use crate::tick::Windows;
 
 /// Minimum number of intervals whose spread means anything.
 const LEAST: u32 = 5;

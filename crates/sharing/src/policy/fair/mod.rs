@@ -18,12 +18,13 @@ use entresol_base::Nanos;
 
 use self::looks::Looks;
 use self::strides::Strides;
+use super::Policy;
 use super::patience::Patience;
-use super::{Hands, Policy, Tick, Windows};
 use crate::estimate::alone::Alone;
 use crate::settings::{FairPace, FairSettings};
 use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
+use crate::tick::{Hands, Tick, Windows};
 use crate::window::Window;
 
 /// First wait after a release that had to be taken back.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Place, Proportional};
-use crate::policy::Tick;
 use crate::policy::epochs::Ended;
 use crate::settings::Donation;
 use crate::tenant::MediumId;
+use crate::tick::Tick;
 
 /// Part of its allowance from which a tenant counts as busy and takes what it can get.
 const BUSY: f64 = 0.95;

@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 
 use entresol_base::Nanos;
 
+use super::Policy;
 use super::divide::{Claim, divide};
 use super::epochs::{Ended, Epochs};
-use super::{Hands, Policy, Tick, Windows};
 use crate::estimate::alone::Alone;
 use crate::settings::{Donation, Enforcement, ProportionalSettings};
 use crate::tenant::{MediumId, TenantId};
 use crate::throttle::Throttle;
+use crate::tick::{Hands, Tick, Windows};
 
 type Place = (TenantId, MediumId);
 

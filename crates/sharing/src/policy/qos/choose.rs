@@ -3,10 +3,10 @@
 use super::slack::Slacks;
 use super::{EXPENSE_MAX, Qos};
 use crate::estimate::interference::Offer;
-use crate::policy::Tick;
 use crate::settings::{Choice, Expense};
 use crate::tenant::{Class, TenantId};
 use crate::throttle::Throttle;
+use crate::tick::Tick;
 
 /// Multiple of its floor below which a tenant has nothing left to give.
 const ROOM_MIN: f64 = 1.1;

@@ -9,10 +9,10 @@ use entresol_base::Nanos;
 
 use super::Qos;
 use super::slack::Slacks;
-use crate::policy::Tick;
 use crate::settings::Metric;
 use crate::tenant::TenantId;
 use crate::throttle::Throttles;
+use crate::tick::Tick;
 
 /// Windows with slack in a row before tenants are released because of them.
 const CALM_WINDOWS: u32 = 4;

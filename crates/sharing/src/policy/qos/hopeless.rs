@@ -10,10 +10,10 @@ use super::slack::Slacks;
 use super::{PATIENCE, Qos};
 use crate::estimate::interference::Gain;
 use crate::policy::patience::Patience;
-use crate::policy::{Hands, Tick};
 use crate::settings::Expense;
 use crate::tenant::TenantId;
 use crate::throttle::Throttle;
+use crate::tick::{Hands, Tick};
 
 /// Minimum part of the way to its target that a victim could gain if the candidates gave up all
 /// their use, in proportion to the experiments. Below it, the target is out of reach.

@@ -24,12 +24,13 @@ use entresol_base::Nanos;
 use self::deed::{Deed, Kind};
 use self::doubt::Doubt;
 use self::slack::Slacks;
+use super::Policy;
 use super::patience::Patience;
-use super::{Hands, Policy, Tick, Windows};
 use crate::estimate::interference::{Gain, Progress, Trial, Victim};
 use crate::settings::{Choice, Metric, Pace, QosSettings};
 use crate::tenant::{Class, TenantId};
 use crate::throttle::Throttle;
+use crate::tick::{Hands, Tick, Windows};
 
 /// Share below which no latency-critical tenant is slowed.
 const CRITICAL_SHARE_MIN: f64 = 0.05;

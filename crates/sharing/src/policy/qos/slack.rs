@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::{Tick, Windows};
 use crate::tenant::TenantId;
 use crate::throttle::Throttles;
+use crate::tick::{Tick, Windows};
 
 /// Slack of a slowed tenant that answers nothing: as if it took twice its target, so that no tenant
 /// stays slowed for being silent.

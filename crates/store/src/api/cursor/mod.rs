@@ -142,7 +142,7 @@ impl Cursor {
     pub fn update(&mut self) -> Result<(), StoreError> {
         self.core.check_open()?;
         if self.own.is_some() {
-            let what = "a cursor of a transaction cannot be updated; make another".to_owned();
+            let what = "a cursor of a transaction cannot be updated: open a new one".to_owned();
             return Err(StoreError::Options { what });
         }
         let snapshot = Snapshot::of(&self.core);

@@ -306,7 +306,7 @@ impl Transaction {
         for draft in &drafts {
             let since = if draft.kind == Kind::RangeDelete { looked } else { self.sequence() };
             if view.was_changed(draft, since, last)?
-                && !mutation_site!("a commit fails if somebody else has changed one of its keys")
+                && !mutation_site!("a commit fails if another writer has changed one of its keys")
             {
                 return Err(StoreError::Conflict);
             }

@@ -60,7 +60,7 @@ pub(crate) struct GenerationLimits {
 impl Shares {
     pub(crate) fn of(options: &KvdbOptions) -> Shares {
         let memory = options.memory_bytes;
-        let entries = options.entry_cache_bytes.min(memory / 4);
+        let entries = options.row_cache_bytes.min(memory / 4);
         let writing = WRITERS_BYTES.min(memory / 8);
         let young = memory / 4;
         // The active generation, those that wait to be flushed, and one that is being sorted.
@@ -70,7 +70,7 @@ impl Shares {
             bytes: options.generation_bytes.min(index_bytes * INDEX_PART),
             index_bytes,
             sorting_bytes: 2 * index_bytes,
-            prefixes: u64::from(options.prefixes_per_run_max).div_ceil(2),
+            prefixes: u64::from(options.range_deletes_per_run_max).div_ceil(2),
         };
         let segment_bytes = match generation.bytes < options.generation_bytes {
             true => options.segment_bytes.min(generation.bytes / 2 / 4096 * 4096),
@@ -119,7 +119,7 @@ mod tests {
             for generations_waiting_max in [1, 4] {
                 check(KvdbOptions { memory_bytes, generations_waiting_max, ..usual });
             }
-            check(KvdbOptions { memory_bytes, entry_cache_bytes: 0, ..usual });
+            check(KvdbOptions { memory_bytes, row_cache_bytes: 0, ..usual });
         }
     }
 

@@ -51,7 +51,7 @@ mod slot;
 /// Number of locks.
 pub(crate) const STRIPES: usize = 256;
 /// Fewest bytes of a cache that is not empty.
-pub(crate) const ENTRY_CACHE_BYTES_MIN: u64 = STRIPES as u64 * 8 * 64;
+pub(crate) const ROW_CACHE_BYTES_MIN: u64 = STRIPES as u64 * 8 * 64;
 /// Most times that a lookup is repeated because its entry was moved.
 const LOOKS: u32 = 4;
 /// Most range deletes that are remembered, and most bytes of their prefixes.

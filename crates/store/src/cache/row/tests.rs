@@ -47,7 +47,7 @@ fn what_is_found_is_the_newest_version() {
     let mut rng = Rng::new(1);
     let mut found = 0;
     for (cap_bytes, lent) in
-        [(ENTRY_CACHE_BYTES_MIN, 0), (1 << 20, 0), (1 << 20, 8 << 20), (8 << 20, 4 << 20)]
+        [(ROW_CACHE_BYTES_MIN, 0), (1 << 20, 0), (1 << 20, 8 << 20), (8 << 20, 4 << 20)]
     {
         let room = Room::new(lent, 0);
         let entries = RowCache::new(cap_bytes, &room).expect("address space");

@@ -206,7 +206,7 @@ fn check_with(
     checker.log(&manifest)?;
     checker.strangers(&manifest)?;
     if let Some(what) = read_frequency::kept::what_is_wrong(&**directory) {
-        let (file, lost) = (read_frequency::kept::FILE, "what is read often is learned anew");
+        let (file, lost) = (read_frequency::kept::FILE, "read frequencies are learned anew");
         checker.report.remarks.push(format!("{file} cannot be used: {what}; {lost}"));
     }
     Ok(checker.report)
@@ -232,8 +232,8 @@ pub(crate) fn load_or_guess(
     let Some(guessed) = guess::manifest(directory)? else {
         return Err(StoreError::NoStore { directory: directory.path().to_owned() });
     };
-    let lost = "the store cannot be opened, and the names and options of its Kvs are lost; what \
-                the files themselves say is gone by from here on";
+    let lost = "the store cannot be opened, and the names and options of its Kvs are lost; the \
+                rest of the check goes by the files alone";
     report.find(manifest::FILE, offset, what, lost.to_owned());
     Ok(guessed)
 }
@@ -299,7 +299,7 @@ impl Checker<'_> {
             match Segment::open_blocks(&*self.volumes.directory_of(&name), manifest.store, number) {
                 Ok(segment) => {
                     if let Some(error) = segment.header_error() {
-                        let lost = "nothing: each record in it proves itself";
+                        let lost = "nothing is lost: each record in it has a checksum";
                         self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
                     }
                     self.unverified.push((number, segment.len()));
@@ -307,7 +307,7 @@ impl Checker<'_> {
                 }
                 Err(error) if error.is_refused() => return Err(error),
                 Err(error) => {
-                    let lost = "the values in it are lost; how many is said below";
+                    let lost = "the values in it are lost; their number follows below";
                     self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
                     self.done(1);
                 }
@@ -357,7 +357,7 @@ impl Checker<'_> {
             Ok(scanned) => scanned,
             Err(error) if error.is_refused() => return Err(error),
             Err(error) => {
-                let lost = format!("all that the run has of Kvs '{kvs}' is lost");
+                let lost = format!("everything that the run has of Kvs '{kvs}' is lost");
                 self.report.find(&name, error.offset(), error.reason(), lost);
                 return Ok(());
             }
@@ -372,7 +372,7 @@ impl Checker<'_> {
             let behind =
                 behind.map_or_else(|| "its first key".to_owned(), |key| format!("key {key}"));
             let lost = format!(
-                "{bytes} bytes of Kvs '{kvs}' at or behind {behind} cannot be read; {entries} can"
+                "{bytes} bytes of Kvs '{kvs}' from {behind} on cannot be read; {entries} can"
             );
             self.report.find(&name, offset, what, lost);
         }
@@ -380,9 +380,8 @@ impl Checker<'_> {
             let opened = Run::open(&directory, state.number(), &pages);
             let verified = opened.and_then(|run| run.verify(&mut |_| {}));
             if let Err(error) = verified {
-                let lost = format!(
-                    "reads of Kvs '{kvs}' fail that come by there; {entries} can be salvaged"
-                );
+                let lost =
+                    format!("reads of Kvs '{kvs}' that reach it fail; {entries} can be salvaged");
                 self.report.find(&name, error.offset(), error.reason(), lost);
             }
         }
@@ -484,9 +483,9 @@ impl Checker<'_> {
         let mut bytes = Vec::new();
         let (offset, what) = match segment.record(place, &mut bytes) {
             Ok(record) if leads_there(&record, kvs, entry) => {
-                (place.offset, "it was read wrongly once, and rightly the next time".to_owned())
+                (place.offset, "one read returned wrong bytes, the next one right ones".to_owned())
             }
-            Ok(_) => (place.offset, format!("{run} leads here for another key")),
+            Ok(_) => (place.offset, format!("{run} points here for another key")),
             Err(error) => (error.offset(), error.reason()),
         };
         let lost = format!("the value of key {} is lost", shown(entry.key));
@@ -496,8 +495,8 @@ impl Checker<'_> {
     fn tell_missing(&mut self) {
         for (number, (values, first)) in std::mem::take(&mut self.missing) {
             let name = segment::file_name(number);
-            let what = "values lie in it, and it cannot be opened or is no part of the store";
-            let lost = format!("{values} values are lost, that of key {first} among them");
+            let what = "it holds values, but cannot be opened or is no part of the store";
+            let lost = format!("{values} values are lost, among them that of key {first}");
             self.report.find(&name, 0, what.to_owned(), lost);
         }
     }
@@ -519,14 +518,14 @@ impl Checker<'_> {
             // The rest of the log is on a missing volume, and not damaged.
         } else if let Some((file, offset, what)) = found.damage {
             let lost = format!(
-                "the store cannot be opened; {} writes before that can be read, and {} behind it",
+                "the store cannot be opened; {} writes before this can be read, and {} after it",
                 found.records, found.behind
             );
             self.report.find(&file, offset, what, lost);
         }
         for (file, offset, what) in found.strangers {
-            let lost =
-                "nothing, but the store cannot be opened to be written to as long as it is there";
+            let lost = "nothing is lost, but the store cannot be opened for writing while the \
+                        file is there";
             self.report.find(&file, offset, what, lost.to_owned());
         }
         if dropped > 0 {
@@ -545,8 +544,8 @@ impl Checker<'_> {
         for name in self.volumes.names() {
             if !manifest.has_file(&name) {
                 let what = format!(
-                    "{name} is no part of the store: left from a crash, and removed when it is \
-                     opened next, or somebody else's"
+                    "{name} is no part of the store: either a crash left it, and the next opening \
+                     removes it, or it is another program's"
                 );
                 self.report.remarks.push(what);
             }
@@ -571,7 +570,7 @@ pub(crate) fn shown(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use entresol_base::world::{World, WorldOptions};
-    use entresol_media::disk::{Disk, DiskOptions};
+    use entresol_simulated::disk::{Disk, DiskOptions};
 
     use super::*;
     use crate::{Kvdb, KvdbOptions, KvsOptions};

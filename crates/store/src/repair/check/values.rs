@@ -244,6 +244,7 @@ mod tests {
             byte.clear();
             segment.read(middle, 1, &mut byte).expect("inside");
             let path = scratch.path().join(segment::file_name(SegmentNumber(3)));
+            #[expect(clippy::disallowed_methods, reason = "a disk flips the bit")]
             let file = std::fs::File::options().write(true).open(path).expect("there");
             file.write_at(&[byte[0] ^ 4], middle).expect("is written");
             assert_eq!(verified(&leads).0, [expected], "record {number}");

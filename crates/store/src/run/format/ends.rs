@@ -80,7 +80,7 @@ pub(in crate::run) fn header(number: RunNumber, kvs: KvsId) -> Vec<u8> {
 /// Verifies the first page, which must be that of this run, and returns its `Kvs`.
 pub(in crate::run) fn check_header(page: &[u8], number: RunNumber) -> Result<KvsId, EndError> {
     check(page, MAGIC, Address { run: number, page: 0 })?;
-    let damaged = EndError::Damaged("its first page is not that of this run");
+    let damaged = EndError::Damaged("its first page is of another run");
     match (u64_at(page, 16), u32_at(page, 24)) {
         (Some(found), Some(kvs)) if found == number.0 => Ok(KvsId(kvs)),
         _ => Err(damaged),
@@ -90,7 +90,9 @@ pub(in crate::run) fn check_header(page: &[u8], number: RunNumber) -> Result<Kvs
 #[track_caller]
 fn check(page: &[u8], magic: [u8; 8], address: Address) -> Result<(), EndError> {
     if page.get(..8) != Some(magic.as_slice()) {
-        return Err(EndError::Damaged("a run begins and ends otherwise: this one is not whole"));
+        return Err(EndError::Damaged(
+            "it does not begin and end as a run does: the run is incomplete",
+        ));
     }
     let version = u32_at(page, 8).unwrap_or_default();
     if !is_sealed(address, page) {
@@ -133,7 +135,7 @@ impl Footer {
     /// Decodes the last page of a file, at its address.
     pub(in crate::run) fn decode(page: &[u8], address: Address) -> Result<Footer, EndError> {
         check(page, MAGIC_AT_END, address)?;
-        let damaged = EndError::Damaged("its last page is not that of this run");
+        let damaged = EndError::Damaged("its last page is of another run");
         let footer = Footer::fields(page).ok_or(damaged.clone())?;
         let is_its = footer.number == address.run && footer.pages == address.page + 1;
         if is_its { Ok(footer) } else { Err(damaged) }

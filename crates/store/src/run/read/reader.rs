@@ -29,7 +29,7 @@ const LIST_PAGES_MAX: u64 = (64 << 20) / PAGE_BYTES as u64;
 
 /// Message about an undamaged run that is not the one in the manifest.
 const ANOTHER: &str =
-    "it is the run of another store, or of a copy of this one, that has its number";
+    "it is a run of another store, or of a copy of this one, with the same number";
 
 /// An open run. In memory it holds the root of its tree, a short key for each 262,144 keys, the
 /// range deletes, and the live bytes of each segment. Everything else is read as needed.
@@ -220,7 +220,7 @@ impl Run {
         let page = offset / PAGE_BYTES as u64;
         match self.file.read_at(offset, buffer) {
             Ok(read) if read == buffer.len() => Ok(()),
-            Ok(_) => Err(self.blocks().damaged(page, "the file has become shorter")),
+            Ok(_) => Err(self.blocks().damaged(page, "the file became shorter")),
             Err(cause) => {
                 let path = self.file.path().to_owned();
                 Err(StoreError::Io { doing: "read", path, offset, cause })
@@ -359,7 +359,7 @@ impl Blocks<'_> {
         self.pages.give_back(last_page);
         let footer = footer.map_err(|error| self.end_error(last, error))?;
         if footer.kvs != kvs || footer.levels > LEVELS_MAX {
-            return Err(self.damaged(last, "its two ends contradict each other"));
+            return Err(self.damaged(last, "its first and its last page contradict each other"));
         }
         Ok(footer)
     }
@@ -397,7 +397,7 @@ impl Blocks<'_> {
         let pages = u64::from(child.pages);
         let end = child.page.saturating_add(pages);
         if pages == 0 || pages > BLOCK_PAGES_MAX || child.page == 0 || end > self.end {
-            return Err(self.damaged(child.page, "a block is said to lie where none can"));
+            return Err(self.damaged(child.page, "a block's position is impossible"));
         }
         Ok(())
     }
@@ -510,7 +510,7 @@ impl Blocks<'_> {
     ) -> Result<(), StoreError> {
         let end = place.page.saturating_add(place.pages);
         if place.pages > LIST_PAGES_MAX || end > self.end {
-            return Err(self.damaged(place.page, "a list is said to lie where none can"));
+            return Err(self.damaged(place.page, "a list's position is impossible"));
         }
         let mut page = place.page;
         while page < end {
@@ -545,7 +545,7 @@ impl Blocks<'_> {
     /// Returns an error for a block with a valid checksum and impossible contents.
     #[cold]
     pub(in crate::run) fn senseless(&self, page: u64) -> StoreError {
-        self.damaged(page, "a block is not what it should be")
+        self.damaged(page, "a block is not of the expected kind")
     }
 
     pub(in crate::run) fn end_error(&self, page: u64, error: EndError) -> StoreError {

@@ -18,7 +18,8 @@ use crate::run::format::ends::{Footer, check_header, mark_behind};
 use crate::run::format::view::{Block, Nature};
 
 /// Message about blocks that are undamaged one by one, but do not belong together.
-const MIXED: &str = "its blocks are of several runs of its number, of another store or of a copy";
+const MIXED: &str = "its blocks are of several runs with this number, of another store or of a \
+                     copy";
 
 /// A part of a run's file, in the order of the file.
 #[derive(Debug)]
@@ -157,7 +158,7 @@ impl Scan<'_, '_> {
         let fits = (1..=BLOCK_PAGES_MAX).contains(&pages) && page + pages <= self.blocks.end;
         self.blocks.pages.give_back(head);
         if !fits {
-            return Err(self.blocks.damaged(page, "no block begins here, or a damaged one"));
+            return Err(self.blocks.damaged(page, "no block begins here, or it is damaged"));
         }
         let lease = self.blocks.read(page, pages)?;
         if !is_sealed(Address { run: self.blocks.run, page }, &lease.buffer) {

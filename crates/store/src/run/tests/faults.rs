@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use entresol_media::crash::Power;
-use entresol_media::disk::{
+use entresol_simulated::crash::Power;
+use entresol_simulated::disk::{
     Call, Calls, Effect, Failure, Fault, FaultPlan, Repeat, SectorSize, fail_every_call,
 };
 

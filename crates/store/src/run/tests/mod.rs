@@ -7,7 +7,7 @@ use std::sync::Arc;
 use entresol_base::rng::Rng;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::Directory;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 
 use super::*;
 use crate::cache::block::BlockCache;

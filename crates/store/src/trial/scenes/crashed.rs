@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use entresol_base::world::{Preemption, World};
 use entresol_media::MapOptions;
-use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
+use entresol_simulated::disk::{Disk, DiskOptions};
 
 use super::super::{Arrangement, Change, NAMES, Op, To, Trial, options};
 use super::{Pairs, Told, all, create, in_world, key, left_by, open, require, text};
@@ -72,7 +72,7 @@ pub(super) fn moved_values() -> Told {
             }
             store.compact().map_err(text)?;
         }
-        let moved = store.statistics().map_err(text)?.media[0].written.moved_bytes;
+        let moved = store.statistics().map_err(text)?.media[0].written.collected_bytes;
         require(moved > 0, "nothing was moved")?;
         store.sync().map_err(text)?;
         is_kept(world, disk, &all(&kvs)?)
@@ -163,8 +163,8 @@ pub(super) fn flushed_in_several() -> Told {
     ];
     let (report, met) = trial().run_and_count(&ops)?;
     report.failure.map_or(Ok(()), |failure| Err(failure.to_string()))?;
-    require(met.times("a crash leaves several runs of one freeze") > 0, "nothing was divided")?;
-    require(met.times("runs of one freeze are merged") > 0, "what was divided was not merged")
+    require(met.times("a crash leaves several runs of one flush") > 0, "nothing was divided")?;
+    require(met.times("runs of one flush are compacted") > 0, "what was divided was not compacted")
 }
 
 /// Compactions over keys that are overwritten, deleted, and deleted by prefix.

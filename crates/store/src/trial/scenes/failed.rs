@@ -2,7 +2,7 @@
 //! disk does not have it. Only data that is written again is certain.
 
 use entresol_base::world::{Preemption, World};
-use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
+use entresol_simulated::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 
 use super::crashed::is_kept;
 use super::{Pairs, Told, all, create, failing, in_world, key, open, require, text};

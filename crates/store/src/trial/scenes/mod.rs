@@ -8,8 +8,8 @@ use std::time::Duration;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_base::{Clock, Nanos, Seconds};
-use entresol_media::crash::Crash;
-use entresol_media::disk::{
+use entresol_simulated::crash::Crash;
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 
@@ -35,24 +35,24 @@ type Scene = fn() -> Told;
 /// All scenes, by name.
 pub(crate) const ALL: [(&str, Scene); 46] = [
     ("what is read is what was written last", reads_follow_writes),
-    ("what is put while all is frozen is not missed", together::put_while_flushed),
+    ("what is put while all is flushed is not missed", together::put_while_flushed),
     ("a failed sync is the last word", failed::last_word),
     ("a failed sync of names is the last word", failed::last_word_on_names),
     ("what a failed sync left is made durable", failed::left_to_the_next),
     ("a segment says that those before it are durable", failed::durable_before),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
     ("time that is set back brings nothing back", time_set_back),
-    ("a conflict is found behind merges", conflicts_behind_compactions),
-    ("what merging has moved is durable", crashed::moved_values),
+    ("a conflict is found behind compactions", conflicts_behind_compactions),
+    ("what compaction has moved is durable", crashed::moved_values),
     ("a file that is found twice stays", twice::found_twice),
     ("a segment that was removed does not come back", twice::log_goes_on_elsewhere),
     ("a file that was removed does not come back", twice::numbers_given_again),
     ("nor if nobody knows whether it was", twice::removed_unsurely),
     ("nor if others were to be removed with it", twice::removed_in_part),
-    ("nor if it lies in two places", twice::removed_from_two),
+    ("nor if it lies on two volumes", twice::removed_from_two),
     ("nor if it could not be made", twice::made_elsewhere),
     ("crashes while segments are removed for good", twice::removed_for_good),
-    ("what is kept of heat is believed if it is right", read_frequency::kept),
+    ("saved read frequencies are believed if they are right", read_frequency::kept),
     ("damage is told", damage),
     ("a batch is seen whole", together::batches_seen_whole),
     ("a snapshot has all up to its number", together::snapshots),
@@ -61,14 +61,14 @@ pub(crate) const ALL: [(&str, Scene); 46] = [
     ("of writers of one key each knows what he overwrites", together::writers_of_one_key),
     ("who removes a prefix removes no key that he has not seen", together::prefix_removers),
     ("a prefix is not removed with what is put meanwhile", together::prefixes_and_puts),
-    ("keys that are gone stay gone in merges of some runs", partial_compactions),
+    ("deleted keys stay deleted in compactions of some runs", partial_compactions),
     ("a checkpoint is whole or none", crashed::checkpoint),
     ("crashes behind an opening", crashed::reopened),
     ("crashes while the log goes from segment to segment", crashed::segments),
-    ("crashes of a freeze", crashed::flushed),
-    ("crashes of a freeze that writes several runs", crashed::flushed_in_several),
-    ("crashes of a merge", crashed::merged),
-    ("crashes of a merge that moves values", crashed::moved),
+    ("crashes of a flush", crashed::flushed),
+    ("crashes of a flush that writes several runs", crashed::flushed_in_several),
+    ("crashes of a compaction", crashed::merged),
+    ("crashes of a compaction that moves values", crashed::moved),
     ("crashes while values go elsewhere than keys", crashed::moved_apart),
     ("crashes while files move whole", crashed::shifted),
     ("crashes where several write", crashed::several),
@@ -78,7 +78,7 @@ pub(crate) const ALL: [(&str, Scene); 46] = [
     ("on persistent memory: damage behind an image is told", pmem::damage_behind_an_image),
     ("on persistent memory: crashes behind an opening", pmem::reopened),
     ("on persistent memory: crashes from segment to segment", pmem::segments),
-    ("on persistent memory: crashes of a merge that moves values", pmem::moved),
+    ("on persistent memory: crashes of a compaction that moves values", pmem::moved),
     ("on persistent memory: crashes where several write", pmem::several),
 ];
 
@@ -227,7 +227,7 @@ fn partial_compactions() -> Told {
         kvs.put_for(&key(2), b"for a while", ten).map_err(text)?;
         let token = kvs.put(&key(3), b"for ever").map_err(text)?;
         flush(&store)?;
-        require(runs(&store)? == 4, "four runs are not merged into a large one")?;
+        require(runs(&store)? == 4, "four runs are not compacted into a large one")?;
         kvs.put(&key(4), &[4; 3000]).map_err(text)?;
         flush(&store)?;
         for _ in 0..1000 {
@@ -317,7 +317,7 @@ fn time_set_back() -> Told {
         require(!is_there(&kvs)?, "it is back after an opening")?;
         kvs.put_for(b"key", b"value", Some(Duration::from_secs(10))).map_err(text)?;
         flush(&store)?;
-        require(is_there(&kvs)?, "it went when it was frozen")?;
+        require(is_there(&kvs)?, "it vanished when it was flushed")?;
         clock.1.store(1020, Relaxed);
         require(!is_there(&kvs)?, "it has not ended in a run")
     })
@@ -333,7 +333,7 @@ fn damage() -> Told {
         }
         store.compact().map_err(text)?;
         kvs.delete(&key(5)).map_err(text)?;
-        kvs.put(b"young", &[99; 150]).map_err(text)?;
+        kvs.put(b"newest", &[99; 150]).map_err(text)?;
         let expected = all(&kvs)?;
         store.close().map_err(text)?;
         for (name, bytes) in disk.contents() {
@@ -356,7 +356,7 @@ fn is_told_or_harmless(world: &World, disk: &Disk, expected: &Pairs) -> Told {
     let Ok(store) = Kvdb::open_read_only(disk.root(), options(), clock) else { return Ok(()) };
     let kvs = match store.kvs("one") {
         Ok(kvs) => kvs,
-        Err(StoreError::NoKvs { .. }) => return Err("a Kvs is gone without a word".to_owned()),
+        Err(StoreError::NoKvs { .. }) => return Err("a Kvs vanished without an error".to_owned()),
         Err(_) => return Ok(()),
     };
     for (key, value) in expected {

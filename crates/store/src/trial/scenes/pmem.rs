@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World};
-use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 use entresol_media::{MapOptions, PmemMode};
+use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 
 use super::super::{Trial, options, options_on};
 use super::crashed::{is_kept, moved_in, reopened_in, segments_in, several_in, trial};
@@ -108,7 +108,7 @@ pub(super) fn image_of_the_dead() -> Told {
         let (store, kvs) = open(world, &left)?;
         is_kept(world, &left, &expected)?;
         flush(&store)?;
-        require(all(&kvs)? == expected, "what is frozen is something else")?;
+        require(all(&kvs)? == expected, "what was flushed is something else")?;
         is_kept(world, &left, &expected)?;
         store.close().map_err(text)?;
         require(!has_image(&left), "an image outlives its generation")
@@ -170,7 +170,7 @@ pub(super) fn damage_behind_an_image() -> Told {
         left.flip(&segment, byte, 3).map_err(text)?;
         let (store, kvs) = open(world, &left)?;
         let told = store.core().flush_all(&mut || true);
-        require(told.is_err(), "a damaged record is frozen")?;
+        require(told.is_err(), "a damaged record is flushed")?;
         require(kvs.put(b"key", b"value").is_err(), "and what is written then acknowledged")?;
         require(kvs.get(&key(29)).is_ok(), "what is whole can be read no more")
     })

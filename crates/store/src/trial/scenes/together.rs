@@ -70,7 +70,7 @@ pub(super) fn put_while_flushed() -> Told {
         put.map(drop).and(closed).map_err(text)?;
         flush(&store)?;
         let found = kvs.get(b"key").map_err(text)?;
-        require(found.is_some(), "what was put while its generation was frozen is missed")
+        require(found.is_some(), "what was put while its generation was flushed is missed")
     })
 }
 
@@ -362,7 +362,7 @@ pub(super) fn syncs() -> Told {
             let (_store, kvs) = open(world, &cut)?;
             let found = kvs.get(b"last").map_err(text)?;
             let is_it = found.as_deref() == Some(&number.to_le_bytes()[..]);
-            require(is_it, format!("what was put the {number}th time was synced, and is gone"))
+            require(is_it, format!("what was put the {number}th time was synced, but is lost"))
         };
         let kept = (0..30).try_for_each(is_kept);
         is_over.store(true, Relaxed);

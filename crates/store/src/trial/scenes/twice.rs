@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World};
-use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
-use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 use entresol_media::{BlockOptions, Directory};
+use entresol_simulated::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
+use entresol_simulated::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 
 use super::super::arrange::{self, FASTEST_BYTES};
 use super::super::drives::Drives;

@@ -209,7 +209,7 @@ impl Plan {
                 return false;
             };
             let is_young = runs.iter().any(|run| run.number() != aged);
-            is_young && policy.aged_keys != policy.young_keys
+            is_young && policy.old_keys != policy.new_keys
         };
         self.runs.len() > 1 || self.runs.len() == 1 && (leads_there() || is_one_out_of_place())
     }
@@ -236,7 +236,7 @@ impl Core {
     /// Splits the range deletes of runs into as many parts as they need runs.
     fn prefixes_for_runs(&self, runs: &[ViewRun]) -> Vec<Vec<Gone>> {
         let all = runs.iter().flat_map(|run| run.prefixes.all()).collect();
-        range_deletes::for_runs(all, self.options.prefixes_per_run_max)
+        range_deletes::for_runs(all, self.options.range_deletes_per_run_max)
     }
 
     /// Records the percentage of versions that a compaction found overwritten.
@@ -341,7 +341,7 @@ fn merge(
     let number = core.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let place = place_for_keys(core, plan, is_aged, read);
-    let gone = match has_oldest || mutation_site!("a prefix that is gone stays so") {
+    let gone = match has_oldest || mutation_site!("a range delete survives compaction") {
         true => Vec::new(),
         false => core.prefixes_for_runs(old).concat(),
     };
@@ -402,7 +402,7 @@ fn merge(
 fn finish(core: &Core, writer: RunWriter, taken: u64) -> Result<ViewRun, StoreError> {
     let run = ViewRun::of(writer.finish(&core.pages)?);
     let entries = run.run.summary().entries;
-    assert!(entries <= taken, "of {taken} versions a merge has made {entries}");
+    assert!(entries <= taken, "a compaction made {entries} versions of {taken}");
     Ok(run)
 }
 
@@ -513,7 +513,7 @@ fn install(
     let before = state.runs.len();
     state.runs.retain(|run| !is_dead(run));
     let removed = before - state.runs.len();
-    assert_eq!(removed, old.len(), "so many of the runs that were merged are in the manifest");
+    assert_eq!(removed, old.len(), "runs of the compaction's input that are in the manifest");
     state.runs.insert(place, run.state());
     // Runs flushed meanwhile lie in front of it.
     if is_aged {
@@ -523,7 +523,7 @@ fn install(
         next.segments.extend(segments.iter().map(|segment| segment.number().0));
     }
     let dead_files: Vec<String> = old.iter().map(|run| run::file_name(run.number())).collect();
-    if mutation_site!("merged runs are removed once the manifest does not name them") {
+    if mutation_site!("compacted runs are removed once the manifest does not name them") {
         core.remove(&dead_files)?;
     }
     core.save_with(&mut manifest, next, &made)?;
@@ -532,7 +532,7 @@ fn install(
         let before = of_kvs.len();
         of_kvs.retain(|run| !dead.contains(&run.number().0));
         let removed = before - of_kvs.len();
-        assert_eq!(removed, old.len(), "so many of the runs that were merged are read");
+        assert_eq!(removed, old.len(), "runs of the compaction's input that are in the view");
         of_kvs.insert(place.min(of_kvs.len()), run);
         view.add_segments(segments);
     });

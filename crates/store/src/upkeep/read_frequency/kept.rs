@@ -206,9 +206,9 @@ fn read(home: &dyn Directory, stamp: Option<Stamp>) -> Result<Option<Summary>, S
     };
     let (summary, found) = decode(&bytes)?;
     match stamp {
-        Some(stamp) if stamp.store != found.store => Err("it is another store's".to_owned()),
+        Some(stamp) if stamp.store != found.store => Err("it belongs to another store".to_owned()),
         Some(stamp) if stamp.last != found.last => Err(format!(
-            "it was kept at write {}, and the last one is {}: the store was not closed since",
+            "it was saved at write {}, but the last write is {}: the store was not closed since",
             found.last.0, stamp.last.0
         )),
         _ => Ok(Some(summary)),
@@ -225,14 +225,14 @@ fn decode(bytes: &[u8]) -> Result<(Summary, Stamp), String> {
     let word = |at: usize| u64_at(bytes, at).ok_or_else(|| wrong("it is too short"));
     let half = |at: usize| u32_at(bytes, at).ok_or_else(|| wrong("it is too short"));
     if !bytes.starts_with(&MAGIC) {
-        return Err(wrong("it does not begin as such files do"));
+        return Err(wrong("it does not begin as a file of this kind does"));
     }
     if !checksum::matches(half(8)?, bytes.get(12..).unwrap_or_default()) {
         return Err(wrong("its checksum is wrong"));
     }
     let version = half(12)?;
     if version != VERSION {
-        return Err(format!("its format has version {version}, and {VERSION} is known"));
+        return Err(format!("it has format version {version}, but this program reads {VERSION}"));
     }
     let stamp = Stamp { store: word(16)?, last: Sequence(word(24)?) };
     let reads = word(32)?;
@@ -242,11 +242,11 @@ fn decode(bytes: &[u8]) -> Result<(Summary, Stamp), String> {
     }
     let (counters, segments) = (half(COUNTS)? as usize, half(COUNTS + 4)? as usize);
     if !counters.is_power_of_two() || counters > COUNTERS_MAX || segments > SEGMENTS_MAX {
-        return Err(wrong("its numbers of counters and segments make no sense"));
+        return Err(wrong("its numbers of counters and segments are impossible"));
     }
     let begin_of_counters = HEAD_BYTES + segments * SEGMENT_BYTES;
     if bytes.len() != begin_of_counters + counters.div_ceil(2) {
-        return Err(wrong("it is not as long as it says"));
+        return Err(wrong("its length is not the one it names"));
     }
     let mut of_segments = BTreeMap::new();
     for at in (HEAD_BYTES..begin_of_counters).step_by(SEGMENT_BYTES) {
@@ -256,7 +256,7 @@ fn decode(bytes: &[u8]) -> Result<(Summary, Stamp), String> {
     }
     let hot = of_segments.values().flat_map(|(hot, _)| [hot.values, hot.read]);
     if levels.into_iter().chain(hot).any(|bytes| bytes > BYTES_MAX) {
-        return Err(wrong("it counts more bytes than there can be"));
+        return Err(wrong("it counts an impossible number of bytes"));
     }
     let pairs = bytes.get(begin_of_counters..).unwrap_or_default().iter();
     let unpacked = pairs.flat_map(|pair| [pair & COUNT_MAX, pair >> 4]).take(counters);

@@ -1,7 +1,7 @@
 //! Tiering: moves between classes of media, and the reasons for them.
 //!
 //! The result of a compaction of all runs of a `Kvs` is aged, and lies where the policy of the
-//! `Kvs` wants aged data. Where the policy leaves a choice, room decides. From a nearly full class,
+//! `Kvs` wants old data. Where the policy leaves a choice, room decides. From a nearly full class,
 //! the oldest values are demoted, then keys. To a half empty class, values are promoted. A gap
 //! between [`RETURN_ABOVE`] and [`SINK_BELOW`] keeps data from moving to and fro. Frequently read
 //! values stay on a faster class, or return to it, within their share of it
@@ -119,7 +119,7 @@ impl Core {
         number: SegmentNumber,
     ) -> Option<Move> {
         let place = self.volumes.find(&segment::file_name(number))?;
-        let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
+        let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.old_values));
         // Young values that the log has put on a class for aged values stay there.
         let may_stay = wanted.has(place.class) || aged.has(place.class) && !is_aged;
         let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
@@ -158,7 +158,7 @@ impl Core {
         let kept = self.read_frequency.kept();
         moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
-        let wanted = self.had(policy.aged_values);
+        let wanted = self.had(policy.old_values);
         if self.volumes.choose_strictly(What::Values, wanted, bytes).is_err() {
             moves.clear();
         }
@@ -167,7 +167,7 @@ impl Core {
 
     /// Returns the move of live values out of a mostly dead segment: never to a faster class.
     pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> Move {
-        let classes = self.had(policy.aged_values);
+        let classes = self.had(policy.old_values);
         let to = match self.class_of(number) {
             Some(now) => classes.filtered(|class| class >= now),
             None => classes,
@@ -339,7 +339,7 @@ impl Core {
 
     /// Returns the classes to demote a segment's values to, if all its `Kvs` agree.
     fn below_for_all(&self, class: MediaClass, owners: &[Owner], bytes: u64) -> Option<Classes> {
-        let mut all = owners.iter().map(|owner| self.below(class, owner.policy.aged_values, bytes));
+        let mut all = owners.iter().map(|owner| self.below(class, owner.policy.old_values, bytes));
         let first = all.next()??;
         all.all(|other| other == Some(first)).then_some(first)
     }
@@ -366,7 +366,7 @@ impl Core {
     fn sinking_keys(&self, view: &View, class: MediaClass, bytes: u64) -> Option<Tiering> {
         let keys = self.compactable(view).filter_map(|(kvs, runs)| {
             let (policy, _) = self.policy(*kvs)?;
-            let to = self.below(class, policy.aged_keys, bytes)?;
+            let to = self.below(class, policy.old_keys, bytes)?;
             let here = runs
                 .iter()
                 .filter(|run| self.volumes.class_of(&run::file_name(run.number())) == Some(class));
@@ -413,7 +413,7 @@ impl Core {
                 continue;
             };
             let wanted = of_segment.iter().map(|owner| {
-                let classes = self.had(owner.policy.aged_values);
+                let classes = self.had(owner.policy.old_values);
                 classes.prefers(class, now).then_some((owner.kvs, classes))
             });
             let Some(wanted) = wanted.collect::<Option<Vec<_>>>() else { continue };

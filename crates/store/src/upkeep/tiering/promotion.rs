@@ -87,7 +87,7 @@ impl Core {
 
     /// Returns the fastest class that values of a `Kvs` may lie on, young or aged.
     fn fastest_for_values(&self, policy: &Policy) -> Option<MediaClass> {
-        let all = [policy.young_values, policy.aged_values].map(|classes| self.had(classes));
+        let all = [policy.new_values, policy.old_values].map(|classes| self.had(classes));
         all.iter().flat_map(|classes| classes.as_slice()).min().copied()
     }
 
@@ -137,7 +137,7 @@ impl Core {
     ) {
         let (kept, most) = self.kept_hot(view, class);
         let mut room = most.saturating_sub(kept);
-        let Some(to) = self.below(class, policy.aged_values, bytes) else { return };
+        let Some(to) = self.below(class, policy.old_values, bytes) else { return };
         let kept = self.read_frequency.kept();
         for number in on_class(self, class, &kept) {
             if room >= bytes {

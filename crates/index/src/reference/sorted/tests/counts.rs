@@ -2,9 +2,9 @@
 //! keys, or some more of which the oldest are removed again; then 50,000 more; then the oldest
 //! 50,000 go.
 
-use entresol_media::{Counters, Counts};
-
 use std::sync::atomic::Ordering::Relaxed;
+
+use entresol_simulated::{Counters, Counts};
 
 use super::*;
 

@@ -1,7 +1,8 @@
 //! Both styles of trees: crashes, edges, flushed lines.
 
 use entresol_base::rng::Rng;
-use entresol_media::{Direct, Observed, crash::RecordedRegion};
+use entresol_media::{Direct, Observed};
+use entresol_simulated::crash::RecordedRegion;
 
 use super::*;
 use crate::keys::{Bytes, Inline, Keys};

@@ -5,7 +5,7 @@ use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
 
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
-use entresol_media::crash::{
+use entresol_simulated::crash::{
     Crash, ExploreOptions, Explorer, Nested, Power, Recorder, RecorderOptions, Subject,
 };
 

@@ -1,0 +1,596 @@
+//! Checks a configuration as written and turns it into [`Settings`], or reports all its problems.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use entresol_base::suggest::nearest;
+use entresol_base::{ByteSize, duration};
+use entresol_cache::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN};
+use entresol_media::model::ModelName;
+use entresol_media::{BackendChoice, MediumSpec, files, machine};
+use entresol_sharing::PolicySettings;
+use toml::Spanned;
+
+use super::file::SizeText;
+use super::{
+    AdminAddress, ConfigError, ConnectionLimits, Origin, Problem, RawConfig, RawLimits, RawTenant,
+    Settings, TenantSettings,
+};
+
+/// Machine that a configuration is checked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine {
+    /// Bytes of main memory.
+    pub memory: ByteSize,
+    /// Processors.
+    pub processors: usize,
+}
+
+const THREADS_MAX: i64 = 256;
+const CONNECTIONS_DEFAULT: i64 = 1024;
+const CONNECTIONS_MAX: i64 = 1_000_000;
+const NAME_BYTES_MAX: usize = 64;
+const VALUE_LIMIT_DEFAULT: ByteSize = ByteSize::mib(1);
+const DRAM_QUOTA_DEFAULT: ByteSize = ByteSize::mib(64);
+const SOCKET_MODE_DEFAULT: u32 = 0o700;
+/// Bytes that a UNIX socket's path may have: the kernel's address structure less its closing zero.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+const ADMIN_DEFAULT: &str = "127.0.0.1:11280";
+const DRAIN_DEFAULT: Duration = Duration::from_secs(5);
+const PROGRESS_DEFAULT: Duration = Duration::from_secs(60);
+
+pub(super) fn check(
+    raw: &RawConfig,
+    origin: &Origin,
+    machine: &Machine,
+) -> Result<Settings, ConfigError> {
+    let mut checker = Checker { origin, problems: Vec::new() };
+    let allow_remote = raw.allow_remote.as_ref().is_some_and(|allow| *allow.get_ref());
+    let mut settings = Settings {
+        threads: checker.count("threads", &raw.threads, machine.processors as i64, 1..=THREADS_MAX)
+            as usize,
+        admin: checker.admin(&raw.admin, allow_remote),
+        slow_log: checker.slow_log(&raw.slow_log),
+        drain_time: checker.duration("drain_time", &raw.drain_time, DRAIN_DEFAULT),
+        restart_from: raw.restart_from.as_ref().map(|dir| PathBuf::from(dir.get_ref())),
+        huge_pages: raw.huge_pages.as_ref().is_none_or(|huge| *huge.get_ref()),
+        io_backend: checker.io_backend(&raw.io_backend),
+        limits: checker.limits(&raw.limits),
+        tenants: raw.tenant.iter().map(|raw| checker.tenant(raw, allow_remote)).collect(),
+        sharing: entresol_sharing::Settings::new("", PolicySettings::None, Vec::new()),
+    };
+    checker.tenants_together(&settings, raw, machine);
+    settings.sharing = checker.sharing(raw, &settings.tenants);
+    if checker.problems.is_empty() {
+        Ok(settings)
+    } else {
+        Err(ConfigError { problems: checker.problems })
+    }
+}
+
+/// Collector of problems, so that a user sees all of them at once.
+pub(super) struct Checker<'a> {
+    pub(super) origin: &'a Origin,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    pub(super) fn problem(&mut self, key: &str, span: &Range<usize>, message: String) {
+        self.problems.push(Problem { place: self.origin.place(key, span), message });
+    }
+
+    pub(super) fn count(
+        &mut self,
+        key: &str,
+        written: &Option<Spanned<i64>>,
+        default: i64,
+        allowed: RangeInclusive<i64>,
+    ) -> i64 {
+        let Some(written) = written else { return default };
+        let number = *written.get_ref();
+        if !allowed.contains(&number) {
+            let (from, to) = allowed.into_inner();
+            let name = self.origin.key(key);
+            let message = format!("{name} is {number}; it must be from {from} to {to}");
+            self.problem(key, &written.span(), message);
+            return default;
+        }
+        number
+    }
+
+    pub(super) fn duration(
+        &mut self,
+        key: &str,
+        written: &Option<Spanned<String>>,
+        default: Duration,
+    ) -> Duration {
+        let Some(written) = written else { return default };
+        duration::parse(written.get_ref()).unwrap_or_else(|error| {
+            let message = format!("{}: {error}", self.origin.key(key));
+            self.problem(key, &written.span(), message);
+            default
+        })
+    }
+
+    fn size(&mut self, key: &str, written: &Option<Spanned<SizeText>>) -> Option<ByteSize> {
+        let written = written.as_ref()?;
+        match written.get_ref().text().parse() {
+            Ok(size) => Some(size),
+            Err(error) => {
+                let message = format!("{}: {error}", self.origin.key(key));
+                self.problem(key, &written.span(), message);
+                None
+            }
+        }
+    }
+
+    /// Parses a size and checks it against bounds of its own.
+    fn bounded_size(
+        &mut self,
+        key: &str,
+        written: &Option<Spanned<SizeText>>,
+        default: ByteSize,
+        allowed: RangeInclusive<ByteSize>,
+    ) -> usize {
+        let size = self.size(key, written).unwrap_or(default);
+        if !allowed.contains(&size) {
+            let (from, to) = allowed.into_inner();
+            let name = self.origin.key(key);
+            let message = format!("{name} is {size}; it must be from {from} to {to}");
+            self.problem(key, &span_of(written), message);
+        }
+        usize::try_from(size.0).unwrap_or(usize::MAX)
+    }
+
+    fn admin(
+        &mut self,
+        written: &Option<Spanned<String>>,
+        allow_remote: bool,
+    ) -> Option<AdminAddress> {
+        let text = written.as_ref().map_or(ADMIN_DEFAULT, |written| written.get_ref());
+        if text == "off" {
+            return None;
+        }
+        let span = span_of(written);
+        match machine::address_of(text) {
+            Ok(address) => {
+                self.loopback("admin", &span, address, allow_remote);
+                Some(AdminAddress(address))
+            }
+            Err(problem) => {
+                let name = self.origin.key("admin");
+                let message =
+                    format!("{name}: {problem}; write HOST:PORT, such as 127.0.0.1:11280, or off");
+                self.problem("admin", &span, message);
+                None
+            }
+        }
+    }
+
+    fn loopback(
+        &mut self,
+        key: &str,
+        span: &Range<usize>,
+        address: SocketAddr,
+        allow_remote: bool,
+    ) {
+        if address.ip().is_loopback() || allow_remote {
+            return;
+        }
+        let allow = match self.origin {
+            Origin::Flags => "--allow-remote",
+            Origin::File { .. } => "allow_remote = true at the top",
+        };
+        let message = format!(
+            "{} is reachable from other machines and the protocol has no password; listen on \
+             127.0.0.1, or set {allow} if the network is trusted",
+            address,
+        );
+        self.problem(key, span, message);
+    }
+
+    fn slow_log(&mut self, written: &Option<Spanned<String>>) -> Option<Duration> {
+        let written_on = written.as_ref().filter(|text| text.get_ref() != "off")?.clone();
+        let threshold = self.duration("slow_log", &Some(written_on), Duration::ZERO);
+        Some(threshold)
+    }
+
+    fn io_backend(&mut self, written: &Option<Spanned<String>>) -> BackendChoice {
+        match written.as_ref().map_or("auto", |text| text.get_ref()) {
+            "auto" => BackendChoice::Auto,
+            "io-uring" => BackendChoice::IoUring,
+            "threads" => BackendChoice::Threads,
+            other => {
+                let message =
+                    format!("io_backend is '{other}'; it must be auto, io-uring or threads");
+                self.problem("io_backend", &span_of(written), message);
+                BackendChoice::Auto
+            }
+        }
+    }
+
+    fn limits(&mut self, raw: &RawLimits) -> ConnectionLimits {
+        let (small, large) = (ByteSize::kib(1), ByteSize::mib(16));
+        ConnectionLimits {
+            request_line_bytes: self.bounded_size(
+                "request_line",
+                &raw.request_line,
+                ByteSize::kib(2),
+                small..=large,
+            ),
+            multiget_line_bytes: self.bounded_size(
+                "multiget_line",
+                &raw.multiget_line,
+                ByteSize::kib(64),
+                ByteSize::kib(2)..=large,
+            ),
+            output_bytes: self.bounded_size(
+                "output",
+                &raw.output,
+                ByteSize::mib(1),
+                ByteSize::kib(16)..=ByteSize::gib(1),
+            ),
+            requests_per_turn: self.count(
+                "requests_per_turn",
+                &raw.requests_per_turn,
+                512,
+                1..=1_000_000,
+            ) as usize,
+            pending_reads: self.count("pending_reads", &raw.pending_reads, 64, 1..=4096) as usize,
+            buffers_bytes: self.bounded_size(
+                "buffers",
+                &raw.buffers,
+                ByteSize::mib(256),
+                ByteSize::mib(1)..=ByteSize::gib(1 << 10),
+            ),
+            idle_time: self.duration("idle_time", &raw.idle_time, Duration::ZERO),
+            progress_time: self.duration("progress_time", &raw.progress_time, PROGRESS_DEFAULT),
+        }
+    }
+
+    fn tenant(&mut self, raw: &Spanned<RawTenant>, allow_remote: bool) -> TenantSettings {
+        let (span, raw) = (raw.span(), raw.get_ref());
+        let medium = self.medium(&raw.medium);
+        let segment_size = self.segment_size(raw);
+        let value_limit = self.value_limit(raw, segment_size);
+        TenantSettings {
+            name: self.name(raw, &span),
+            listen: self.listen(raw, &span, allow_remote),
+            unix_socket: self.unix_socket(raw),
+            unix_socket_mode: self.socket_mode(raw),
+            connections: self.count(
+                "connections",
+                &raw.connections,
+                CONNECTIONS_DEFAULT,
+                1..=CONNECTIONS_MAX,
+            ) as usize,
+            dram_quota: self.quota("dram_quota", &raw.dram_quota, segment_size, &medium),
+            medium_quota: self.medium_quota(raw, &span, &medium, segment_size),
+            medium,
+            segment_size,
+            value_limit,
+            eviction: self.eviction(raw),
+            cost_table: raw.cost_table.as_ref().map(|path| PathBuf::from(path.get_ref())),
+            device: raw.device.as_ref().map(|device| device.get_ref().clone()),
+            null_store_bytes: None,
+        }
+    }
+
+    fn name(&mut self, raw: &RawTenant, span: &Range<usize>) -> String {
+        let Some(written) = &raw.name else {
+            let message = "a tenant has no name; add name = \"...\"".to_owned();
+            self.problem("name", span, message);
+            return String::new();
+        };
+        let name = written.get_ref();
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty()
+            || name.len() > NAME_BYTES_MAX
+            || name.starts_with('.')
+            || !name.chars().all(allowed)
+        {
+            let message = format!(
+                "'{name}' is not a tenant name; use 1 to {NAME_BYTES_MAX} letters, digits, '-', \
+                 '_' and '.', not beginning with '.'"
+            );
+            self.problem("name", &written.span(), message);
+        }
+        name.clone()
+    }
+
+    fn listen(
+        &mut self,
+        raw: &RawTenant,
+        span: &Range<usize>,
+        allow_remote: bool,
+    ) -> Vec<SocketAddr> {
+        let Some(written) = &raw.listen else {
+            if raw.unix_socket.is_none() {
+                let message =
+                    "a tenant has no listener; add listen = \"127.0.0.1:PORT\" or unix_socket = \
+                     \"PATH\""
+                        .to_owned();
+                self.problem("listen", span, message);
+            }
+            return Vec::new();
+        };
+        let span = written.span();
+        let mut addresses = Vec::new();
+        for text in written.get_ref().as_slice() {
+            let address = match machine::address_of(text) {
+                Ok(address) => address,
+                Err(problem) => {
+                    let message = format!("{problem}; write HOST:PORT, such as 127.0.0.1:11211");
+                    self.problem("listen", &span, message);
+                    continue;
+                }
+            };
+            self.loopback("listen", &span, address, allow_remote);
+            addresses.push(address);
+        }
+        addresses
+    }
+
+    fn unix_socket(&mut self, raw: &RawTenant) -> Option<PathBuf> {
+        let written = raw.unix_socket.as_ref()?;
+        let path = written.get_ref();
+        if path.is_empty() || path.len() > SOCKET_PATH_BYTES_MAX {
+            let message = format!(
+                "unix_socket '{path}' has {} bytes; a socket's path has 1 to \
+                 {SOCKET_PATH_BYTES_MAX}",
+                path.len()
+            );
+            self.problem("unix_socket", &written.span(), message);
+        }
+        Some(PathBuf::from(path))
+    }
+
+    fn socket_mode(&mut self, raw: &RawTenant) -> u32 {
+        let Some(written) = &raw.unix_socket_mode else { return SOCKET_MODE_DEFAULT };
+        match u32::from_str_radix(written.get_ref(), 8) {
+            Ok(mode) if mode <= 0o777 => mode,
+            _ => {
+                let message = format!(
+                    "unix_socket_mode is '{}'; write three octal digits, such as 700",
+                    written.get_ref()
+                );
+                self.problem("unix_socket_mode", &written.span(), message);
+                SOCKET_MODE_DEFAULT
+            }
+        }
+    }
+
+    fn medium(&mut self, written: &Option<Spanned<String>>) -> MediumSpec {
+        let Some(written) = written else { return MediumSpec::Dram };
+        let medium = match written.get_ref().parse() {
+            Ok(MediumSpec::Model(name)) => Err(unusable_model(name)),
+            Ok(medium) => Ok(medium),
+            Err(error) => Err(error.to_string()),
+        };
+        medium.unwrap_or_else(|message| {
+            self.problem("medium", &written.span(), message);
+            MediumSpec::Dram
+        })
+    }
+
+    fn segment_size(&mut self, raw: &RawTenant) -> Option<ByteSize> {
+        let size = self.size("segment_size", &raw.segment_size)?;
+        if size < SEGMENT_BYTES_MIN || size > SEGMENT_BYTES_MAX || !size.0.is_power_of_two() {
+            let message = format!(
+                "segment_size is {size}; it must be a power of two from {SEGMENT_BYTES_MIN} to \
+                 {SEGMENT_BYTES_MAX}"
+            );
+            self.problem("segment_size", &span_of(&raw.segment_size), message);
+        }
+        Some(size)
+    }
+
+    fn value_limit(&mut self, raw: &RawTenant, segment_size: Option<ByteSize>) -> ByteSize {
+        let largest = segment_size.unwrap_or(SEGMENT_BYTES_MAX);
+        let fits = ByteSize(largest.0.saturating_sub(SEGMENT_OVERHEAD_BYTES));
+        let Some(limit) = self.size("value_limit", &raw.value_limit) else {
+            return VALUE_LIMIT_DEFAULT.min(fits);
+        };
+        if limit > fits || limit.0 == 0 {
+            let message = format!(
+                "value_limit is {limit}; a value must fit a segment of {largest}, so at most \
+                 {fits} (a larger segment_size allows more)"
+            );
+            self.problem("value_limit", &span_of(&raw.value_limit), message);
+        }
+        limit
+    }
+
+    fn quota(
+        &mut self,
+        key: &str,
+        written: &Option<Spanned<SizeText>>,
+        segment_size: Option<ByteSize>,
+        medium: &MediumSpec,
+    ) -> ByteSize {
+        let quota = self.size(key, written).unwrap_or(DRAM_QUOTA_DEFAULT);
+        let segment = segment_size.unwrap_or(SEGMENT_BYTES_MIN);
+        let least = match (key, medium) {
+            ("dram_quota", MediumSpec::Pmem { .. } | MediumSpec::File { .. }) => SEGMENT_BYTES_MIN,
+            _ => ByteSize(segment.0 * SEGMENTS_MIN),
+        };
+        if quota < least {
+            let message = format!(
+                "{} is {quota}; it must be at least {least} ({SEGMENTS_MIN} segments)",
+                self.origin.key(key)
+            );
+            self.problem(key, &span_of(written), message);
+        }
+        quota
+    }
+
+    fn medium_quota(
+        &mut self,
+        raw: &RawTenant,
+        span: &Range<usize>,
+        medium: &MediumSpec,
+        segment_size: Option<ByteSize>,
+    ) -> ByteSize {
+        // A medium that was refused must not make its quota look wrong as well.
+        let refused = raw.medium.as_ref().is_some_and(|written| written.get_ref() != "dram");
+        match (medium, &raw.medium_quota) {
+            (MediumSpec::Dram, None) => ByteSize(0),
+            (MediumSpec::Dram, Some(_)) if refused => ByteSize(0),
+            (MediumSpec::Dram, Some(written)) => {
+                let message = "medium dram has no medium_quota; give dram_quota alone".to_owned();
+                self.problem("medium_quota", &written.span(), message);
+                ByteSize(0)
+            }
+            (_, None) => {
+                let name = self.origin.key("medium_quota");
+                let message = format!("medium {medium} needs {name}: how much of it to use");
+                self.problem("medium_quota", span, message);
+                ByteSize(0)
+            }
+            (_, written) => self.quota("medium_quota", written, segment_size, medium),
+        }
+    }
+
+    fn eviction(&mut self, raw: &RawTenant) -> entresol_cache::Eviction {
+        let Some(written) = &raw.eviction else { return entresol_cache::Eviction::default() };
+        let name = written.get_ref();
+        name.parse().unwrap_or_else(|_| {
+            let names = entresol_cache::Eviction::NAMES;
+            let hint = nearest(name, names)
+                .map_or(String::new(), |meant| format!("; did you mean '{meant}'?"));
+            let message =
+                format!("eviction is '{name}'; it must be one of {}{hint}", names.join(", "));
+            self.problem("eviction", &written.span(), message);
+            entresol_cache::Eviction::default()
+        })
+    }
+
+    /// Reports problems that concern several tenants: memory, names, addresses and files.
+    fn tenants_together(&mut self, settings: &Settings, raw: &RawConfig, machine: &Machine) {
+        if settings.tenants.is_empty() {
+            let message = "no tenant is configured; add a [[tenant]] with name and listen".into();
+            self.problem("tenant", &(0..0), message);
+        }
+        let total: u64 =
+            settings.tenants.iter().fold(0, |sum, t| sum.saturating_add(t.dram_quota.0));
+        if total > machine.memory.0 {
+            let message = format!(
+                "the tenants' DRAM quotas add up to {}, but the machine has {} of memory; lower \
+                 dram_quota",
+                approximate(total),
+                approximate(machine.memory.0)
+            );
+            let span = raw.tenant.last().map(|t| span_of(&t.get_ref().dram_quota));
+            self.problem("dram_quota", &span.unwrap_or_default(), message);
+        }
+        for (index, tenant) in settings.tenants.iter().enumerate() {
+            let Some(raw_tenant) = raw.tenant.get(index).map(Spanned::get_ref) else { continue };
+            for earlier in settings.tenants.iter().take(index) {
+                self.conflicts(tenant, raw_tenant, earlier);
+            }
+            self.own_listeners(tenant, raw_tenant, settings.admin);
+        }
+    }
+
+    /// Reports what two tenants have in common and must not.
+    fn conflicts(&mut self, tenant: &TenantSettings, raw: &RawTenant, earlier: &TenantSettings) {
+        let (name, other) = (&tenant.name, &earlier.name);
+        if name == other && !name.is_empty() {
+            let message = format!("two tenants have the name '{name}'; rename one");
+            self.problem("name", &span_of(&raw.name), message);
+        }
+        for address in &tenant.listen {
+            if earlier.listen.iter().any(|theirs| collide(*theirs, *address)) {
+                let message =
+                    format!("tenants '{other}' and '{name}' both listen on {address}; change one");
+                self.problem("listen", &span_of(&raw.listen), message);
+            }
+        }
+        if let Some(path) = &tenant.unix_socket
+            && earlier.unix_socket.as_ref() == Some(path)
+        {
+            let message = format!(
+                "tenants '{other}' and '{name}' both listen on {}; change one",
+                path.display()
+            );
+            self.problem("unix_socket", &span_of(&raw.unix_socket), message);
+        }
+        if let (Some(ours), Some(theirs)) =
+            (medium_file(&tenant.medium), medium_file(&earlier.medium))
+            && ours == theirs
+        {
+            let message = format!(
+                "tenants '{other}' and '{name}' both keep values on {}; give each a file of its \
+                 own",
+                ours.display()
+            );
+            self.problem("medium", &span_of(&raw.medium), message);
+        }
+    }
+
+    fn own_listeners(
+        &mut self,
+        tenant: &TenantSettings,
+        raw: &RawTenant,
+        admin: Option<AdminAddress>,
+    ) {
+        for (index, address) in tenant.listen.iter().enumerate() {
+            let repeated = tenant.listen.iter().take(index).any(|own| collide(*own, *address));
+            if repeated {
+                let message =
+                    format!("tenant '{}' listens on {address} twice; remove one", tenant.name);
+                self.problem("listen", &span_of(&raw.listen), message);
+            }
+            if admin.is_some_and(|AdminAddress(admin)| collide(admin, *address)) {
+                let message = format!(
+                    "tenant '{}' and the admin listener both listen on {address}; change one",
+                    tenant.name
+                );
+                self.problem("listen", &span_of(&raw.listen), message);
+            }
+        }
+    }
+}
+
+/// Returns true if two addresses cannot both be bound; port 0 is a different port each time.
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    let wildcard = |ip: IpAddr| ip.is_unspecified();
+    a.port() == b.port()
+        && a.port() != 0
+        && (a.ip() == b.ip() || wildcard(a.ip()) || wildcard(b.ip()))
+}
+
+/// Says why a tenant cannot use a model as its medium, and which medium comes nearest.
+fn unusable_model(name: ModelName) -> String {
+    let instead = if name.is_memory() {
+        "dram, or pmem:PATH,assume-dax for emulated persistent memory".to_owned()
+    } else {
+        format!("file:PATH,model={name} for a file slowed down to that drive")
+    };
+    format!("medium model:{name} is simulated in virtual time and stores nothing; write {instead}")
+}
+
+/// File that a tenant's values lie on, with links resolved.
+fn medium_file(medium: &MediumSpec) -> Option<PathBuf> {
+    let (MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }) = medium else {
+        return None;
+    };
+    if let Ok(file) = files::canonical(path) {
+        return Some(file);
+    }
+    // The file does not exist yet, but its folder may.
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let file = files::canonical(folder).ok().zip(path.file_name());
+    Some(file.map_or_else(|| path.clone(), |(folder, name)| folder.join(name)))
+}
+
+pub(super) fn span_of<T>(written: &Option<Spanned<T>>) -> Range<usize> {
+    written.as_ref().map(Spanned::span).unwrap_or_default()
+}
+
+/// Number of bytes rounded down to mebibytes, for people to compare.
+fn approximate(bytes: u64) -> ByteSize {
+    ByteSize::mib(bytes >> 20)
+}

@@ -1,0 +1,125 @@
+//! A checked configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use entresol_base::ByteSize;
+use entresol_cache::{Config as CacheConfig, Eviction};
+use entresol_media::{BackendChoice, MediumSpec};
+
+/// Connections that the kernel queues for a listener until they are accepted.
+pub const TCP_BACKLOG: i32 = 1024;
+
+/// Settings of a server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Number of event loops, one thread each.
+    pub threads: usize,
+    /// Address of metrics, health and statistics; `None` is off.
+    pub admin: Option<AdminAddress>,
+    /// Response time from which requests are logged; `None` is off.
+    pub slow_log: Option<Duration>,
+    /// Time that a stopping server gives its clients to take their replies.
+    pub drain_time: Duration,
+    /// Folder in which caches keep their state over a restart, one subfolder a tenant.
+    pub restart_from: Option<PathBuf>,
+    /// True to ask for huge pages.
+    pub huge_pages: bool,
+    /// Backend that reads and writes block files.
+    pub io_backend: BackendChoice,
+    /// Limits of a connection.
+    pub limits: ConnectionLimits,
+    /// Policy by which tenants share devices. Its tenants are those below, numbered by their place.
+    pub sharing: entresol_sharing::Settings,
+    /// Tenants in the order of the file.
+    pub tenants: Vec<TenantSettings>,
+}
+
+/// Address of the admin listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdminAddress(pub SocketAddr);
+
+/// Limits on a connection's memory and time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Longest command line.
+    pub request_line_bytes: usize,
+    /// Longest line of a request for many keys.
+    pub multiget_line_bytes: usize,
+    /// Replies held for a client that does not take them; beyond it nothing more is executed.
+    pub output_bytes: usize,
+    /// Requests executed for a connection before the others have their turn.
+    pub requests_per_turn: usize,
+    /// Reads from a block file that one connection may have under way.
+    pub pending_reads: usize,
+    /// Memory of requests, replies and pending reads of all connections of a tenant together.
+    pub buffers_bytes: usize,
+    /// Time without a request after which a connection is closed; zero is never.
+    pub idle_time: Duration,
+    /// Time after which an unfinished request or an untaken reply closes the connection; zero is
+    /// never.
+    pub progress_time: Duration,
+}
+
+/// Settings of a tenant: its listeners, its medium and its quotas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantSettings {
+    /// Name of the tenant.
+    pub name: String,
+    /// TCP addresses; port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// Path of a UNIX socket.
+    pub unix_socket: Option<PathBuf>,
+    /// File mode of the socket.
+    pub unix_socket_mode: u32,
+    /// Maximum number of connections.
+    pub connections: usize,
+    /// Medium of the values.
+    pub medium: MediumSpec,
+    /// Quota of DRAM.
+    pub dram_quota: ByteSize,
+    /// Quota of the medium, if it is not DRAM.
+    pub medium_quota: ByteSize,
+    /// Size of a segment; chosen by the cache if absent.
+    pub segment_size: Option<ByteSize>,
+    /// Largest value accepted.
+    pub value_limit: ByteSize,
+    /// Eviction policy: which segment is freed when room is short.
+    pub eviction: Eviction,
+    /// Cost table of the medium; if absent, it is looked for beside the medium.
+    pub cost_table: Option<PathBuf>,
+    /// Device of the medium, if its path does not tell.
+    pub device: Option<String>,
+    /// For measurements only: answers every get with this many bytes and every store with success,
+    /// without asking the cache. The cost of the connection alone remains.
+    pub null_store_bytes: Option<usize>,
+}
+
+impl TenantSettings {
+    /// Device whose time the tenant shares with the other tenants on it.
+    #[must_use]
+    pub fn device(&self) -> String {
+        self.device.clone().unwrap_or_else(|| self.medium.device())
+    }
+
+    /// Configuration of the tenant's cache, in a server with these `settings`.
+    #[must_use]
+    pub fn cache(&self, settings: &Settings) -> CacheConfig {
+        CacheConfig {
+            name: self.name.clone(),
+            medium: self.medium.clone(),
+            dram_bytes: self.dram_quota,
+            medium_bytes: self.medium_quota,
+            segment_bytes: self.segment_size,
+            value_bytes_max: self.value_limit,
+            eviction: self.eviction,
+            workers: settings.threads,
+            restart_dir: settings.restart_from.as_ref().map(|dir| dir.join(&self.name)),
+            huge_pages: settings.huge_pages,
+            io_backend: settings.io_backend,
+            costs: None,
+            seed: None,
+        }
+    }
+}

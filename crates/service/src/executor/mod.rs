@@ -1,0 +1,299 @@
+//! The executor: a connection's bytes in, replies out, against one tenant's cache.
+//!
+//! It has no socket and no clock, so that tests and fuzzing run the code that a server runs. A
+//! batch of pipelined requests is parsed as a whole. Then the index buckets of all its keys are
+//! prefetched, then the records that they name. Only then is the first request executed; by that
+//! time most of its memory has arrived.
+
+mod control;
+mod meta;
+mod output;
+mod plan;
+mod retrieval;
+mod text;
+
+use entresol_base::Nanos;
+use entresol_cache::{KeyHash, OldValue, PendingRead};
+use entresol_media::Admission;
+use entresol_protocol::{AfterRefusal, KeyBuffer, Limits, Request, Step};
+
+use crate::moment::Now;
+use crate::tenant::Seat;
+use plan::{Planned, Tail};
+
+pub use output::{Hole, Output};
+
+/// Limits of one turn of one connection.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnLimits {
+    /// Limits of the protocol.
+    pub protocol: Limits,
+    /// Keys and other requests executed.
+    pub requests: usize,
+    /// Bytes of replies held; beyond it nothing more is executed.
+    pub output_bytes: usize,
+    /// Reads of values under way.
+    pub pending_reads: usize,
+}
+
+/// Protocol state of a connection between turns.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// Bytes still to come that belong to a refused request.
+    swallow: u64,
+    /// Keys of the first request that have been answered.
+    keys_done: usize,
+    /// Old value that the first request waited for.
+    old: Option<OldValue>,
+}
+
+impl Session {
+    /// Hands in the old value that [`Then::Fetch`] asked for.
+    pub fn provide(&mut self, old: OldValue) {
+        self.old = Some(old);
+    }
+
+    /// Returns true while bytes of a refused request are being skipped.
+    #[inline]
+    #[must_use]
+    pub fn is_swallowing(&self) -> bool {
+        self.swallow > 0
+    }
+}
+
+/// End of a turn. In every case the connection keeps the bytes that were not consumed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Then {
+    /// All whole requests are executed. The rest must grow to `needed` bytes before another turn
+    /// pays.
+    Read {
+        /// Minimum number of bytes, counted from the first that was not consumed.
+        needed: usize,
+    },
+    /// The turn's limits are reached; there may be more to execute.
+    Yield,
+    /// Nothing more may be executed before this moment.
+    Park {
+        /// Time of the next turn.
+        until: Nanos,
+    },
+    /// The tenant's account lets nothing more happen before this moment.
+    Throttle {
+        /// Time of the next question to the account.
+        until: Nanos,
+    },
+    /// The next request needs an old value, which must be read and handed to [`Session::provide`].
+    Fetch(PendingRead),
+    /// The client ended the connection or broke the protocol: send what is due and close.
+    Close,
+}
+
+/// Result of a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// Bytes of the input that are dealt with.
+    pub consumed: usize,
+    /// End of the turn.
+    pub then: Then,
+    /// Number of requests executed.
+    pub requests: usize,
+}
+
+/// End of the execution of one request.
+enum Flow {
+    Done,
+    Stop(Then),
+}
+
+/// Bytes of values and replies that a turn may move before the others have theirs. Copying that
+/// much takes some 100 us.
+const TURN_BYTES: usize = 256 * 1024;
+/// Time for which a connection waits for a write buffer to come back.
+const WRITE_WAIT: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// Executor of one thread: scratch memory that all its connections share.
+#[derive(Debug, Default)]
+pub struct Executor {
+    planned: Vec<Planned<'static>>,
+    hashes: Vec<KeyHash>,
+    key: KeyBuffer,
+}
+
+/// Context of executing one request.
+struct Call<'c> {
+    seat: &'c mut Seat,
+    session: &'c mut Session,
+    out: &'c mut Output,
+    hashes: &'c [KeyHash],
+    key: &'c mut KeyBuffer,
+    limits: &'c TurnLimits,
+    now: Now,
+    left: &'c mut usize,
+    /// Bytes that this turn may still copy for stores.
+    bytes_left: &'c mut usize,
+}
+
+impl Executor {
+    /// Executes the whole requests at the front of `input` until a limit of the turn is reached.
+    pub fn run(
+        &mut self,
+        input: &[u8],
+        session: &mut Session,
+        seat: &mut Seat,
+        limits: &TurnLimits,
+        now: Now,
+        out: &mut Output,
+    ) -> Turn {
+        let mut consumed = skip(session, input);
+        if session.swallow > 0 {
+            return Turn { consumed, then: Then::Read { needed: 1 }, requests: 0 };
+        }
+        let mut left = limits.requests;
+        let mut bytes_left = TURN_BYTES;
+        let mut planned = plan::recycle(std::mem::take(&mut self.planned));
+        let then = loop {
+            let rest = input.get(consumed..).unwrap_or_default();
+            let tail =
+                plan::plan(rest, seat, &limits.protocol, left, &mut planned, &mut self.hashes);
+            let mut call = Call {
+                seat,
+                session,
+                out,
+                hashes: &self.hashes,
+                key: &mut self.key,
+                limits,
+                now,
+                left: &mut left,
+                bytes_left: &mut bytes_left,
+            };
+            let (done, stopped) = call.batch(&planned);
+            let base = consumed;
+            consumed = base + done;
+            consumed += skip(session, input.get(consumed..).unwrap_or_default());
+            match (stopped, tail) {
+                (Some(then), _) => break then,
+                (None, _) if session.swallow > 0 => break Then::Read { needed: 1 },
+                (None, Tail::Incomplete { needed }) => break Then::Read { needed },
+                (None, Tail::Full) if left == 0 => break Then::Yield,
+                (None, Tail::Full) => {}
+            }
+        };
+        self.planned = plan::recycle(planned);
+        let received = input.len();
+        debug_assert!(consumed <= received, "{consumed} bytes of {received} are consumed");
+        Turn { consumed, then, requests: limits.requests - left }
+    }
+}
+
+/// Skips bytes of a refused request; returns how many.
+fn skip(session: &mut Session, input: &[u8]) -> usize {
+    let skipped = usize::try_from(session.swallow).unwrap_or(usize::MAX).min(input.len());
+    session.swallow -= skipped as u64;
+    skipped
+}
+
+impl<'c> Call<'c> {
+    /// Executes a batch; returns the bytes dealt with, and why it stopped early.
+    fn batch(&mut self, planned: &[Planned<'_>]) -> (usize, Option<Then>) {
+        let mut done = 0;
+        for planned in planned {
+            let (hashes, rest) = self.hashes.split_at(planned.keys.min(self.hashes.len()));
+            match self.step(planned, hashes) {
+                Flow::Done => {
+                    done = planned.end;
+                    self.session.keys_done = 0;
+                    self.session.old = None;
+                }
+                Flow::Stop(Then::Close) => return (planned.end, Some(Then::Close)),
+                Flow::Stop(then) => return (done, Some(then)),
+            }
+            self.hashes = rest;
+        }
+        (done, None)
+    }
+
+    #[inline]
+    fn step(&mut self, planned: &Planned<'_>, hashes: &[KeyHash]) -> Flow {
+        if let Some(stop) = self.may_not_start() {
+            return Flow::Stop(stop);
+        }
+        match planned.step {
+            Step::Request { request, .. } => {
+                let flow = self.request(&request, hashes);
+                if matches!(flow, Flow::Done) {
+                    *self.left = self.left.saturating_sub(1);
+                }
+                let moved = self.seat.worker.take_moved_bytes();
+                *self.bytes_left = self.bytes_left.saturating_sub(moved);
+                flow
+            }
+            Step::Refused { reply, then, discard, .. } => {
+                self.seat.counters.protocol_errors.count();
+                if let Some(key) = discard {
+                    self.discard(key);
+                }
+                if let Some(refusal) = reply {
+                    self.out.bytes.extend_from_slice(refusal.reply());
+                }
+                match then {
+                    AfterRefusal::Continue => {}
+                    AfterRefusal::Swallow(bytes) => self.session.swallow = bytes,
+                    AfterRefusal::Close => return Flow::Stop(Then::Close),
+                }
+                Flow::Done
+            }
+            Step::Incomplete { .. } => Flow::Done,
+        }
+    }
+
+    /// Reason for which the next request, or its next key, may not be executed in this turn.
+    #[inline]
+    fn may_not_start(&mut self) -> Option<Then> {
+        if *self.left == 0
+            || *self.bytes_left == 0
+            || self.out.bytes.len() >= self.limits.output_bytes.min(TURN_BYTES)
+            || self.out.holes.len() >= self.limits.pending_reads
+        {
+            return Some(Then::Yield);
+        }
+        let until = match self.seat.worker.admit(self.now.nanos) {
+            Admission::Go => return None,
+            Admission::Wait { until } => until,
+            Admission::Stopped => Nanos(u64::MAX),
+        };
+        self.seat.counters.account_refusals.count();
+        Some(Then::Throttle { until })
+    }
+
+    #[inline]
+    fn request(&mut self, request: &Request<'_>, hashes: &[KeyHash]) -> Flow {
+        let hash = hashes.first().copied();
+        match (request, hash) {
+            (Request::Get { keys, cas }, Some(_)) => self.get(*keys, *cas, None, hashes),
+            (Request::GetAndTouch { keys, cas, exptime }, Some(_)) => {
+                self.get(*keys, *cas, Some(*exptime), hashes)
+            }
+            (Request::Store(store), Some(hash)) => self.store(store, hash),
+            (Request::Delete(delete), Some(hash)) => self.delete(delete, hash),
+            (Request::Arithmetic(arithmetic), Some(hash)) => self.arithmetic(arithmetic, hash),
+            (Request::Touch(touch), Some(hash)) => self.touch(touch, hash),
+            (Request::MetaGet(get), Some(hash)) => self.meta_get(get, hash),
+            (Request::MetaSet(set), Some(hash)) => self.meta_set(set, hash),
+            (Request::MetaDelete(delete), Some(hash)) => self.meta_delete(delete, hash),
+            (Request::MetaArithmetic(arithmetic), Some(hash)) => {
+                self.meta_arithmetic(arithmetic, hash)
+            }
+            (Request::MetaDebug(debug), Some(hash)) => self.meta_debug(debug, hash),
+            _ => self.control(request),
+        }
+    }
+
+    /// Parks the connection until a write buffer has come back.
+    fn wait_for_buffer(&mut self) -> Flow {
+        self.seat.counters.write_waits.count();
+        Flow::Stop(Then::Park { until: self.now.nanos.after(WRITE_WAIT) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

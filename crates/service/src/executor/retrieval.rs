@@ -1,0 +1,103 @@
+//! Retrieval commands, the hit path: get, gets, gat, gats and touch.
+
+use entresol_cache::{GetOptions, KeyHash, Lookup};
+use entresol_protocol::encode::{self, ValueFacts};
+use entresol_protocol::{Exptime, Keys, Touch};
+
+use super::text::expiry;
+use super::{Call, Flow, Hole};
+
+impl Call<'_> {
+    /// Answers the keys of one request, from the first that is not answered yet.
+    #[inline]
+    pub(super) fn get(
+        &mut self,
+        keys: Keys<'_>,
+        cas: bool,
+        touch: Option<Exptime>,
+        hashes: &[KeyHash],
+    ) -> Flow {
+        let touch = touch.map(|exptime| expiry(exptime, self.now.seconds));
+        let options = GetOptions { cas, touch, ..GetOptions::default() };
+        let first = self.session.keys_done;
+        let count = hashes.len();
+        debug_assert!(first < count, "{first} keys of a request for {count} are answered already");
+        for (index, (key, hash)) in keys.zip(hashes).enumerate().skip(first) {
+            if index > first {
+                if let Some(stop) = self.may_not_start() {
+                    self.session.keys_done = index;
+                    return Flow::Stop(stop);
+                }
+                *self.left -= 1;
+            }
+            self.get_one(key, *hash, &options);
+        }
+        self.out.bytes.extend_from_slice(encode::END);
+        Flow::Done
+    }
+
+    #[inline]
+    fn get_one(&mut self, key: &[u8], hash: KeyHash, options: &GetOptions) {
+        if let Some(null_store) = &self.seat.null_store {
+            let value_len = null_store.value.len() as u32;
+            let facts = ValueFacts { flags: 0, value_len, cas: None };
+            encode::value_header(&mut self.out.bytes, key, facts);
+            self.out.bytes.extend_from_slice(&null_store.value);
+            self.out.bytes.extend_from_slice(encode::CRLF);
+            return self.count_lookup(false, true);
+        }
+        let start = self.out.bytes.len();
+        let cas = options.cas;
+        let now = self.now.seconds;
+        let lookup =
+            self.seat.worker.get(key, hash, now, options, &mut self.out.bytes, |meta, out| {
+                let facts = ValueFacts {
+                    flags: meta.flags,
+                    value_len: meta.value_len,
+                    cas: cas.then_some(meta.cas),
+                };
+                encode::value_header(out, key, facts);
+            });
+        let touch = options.touch.is_some();
+        match lookup {
+            Lookup::Hit(_) => {
+                self.out.bytes.extend_from_slice(encode::CRLF);
+                self.count_lookup(touch, true);
+            }
+            Lookup::Miss => self.count_lookup(touch, false),
+            Lookup::Pending(read) => {
+                self.out.bytes.extend_from_slice(encode::CRLF);
+                let reply = start..self.out.bytes.len();
+                let miss = Vec::new();
+                self.out.add_hole(Hole { reply, read, miss, touch, failed: false });
+            }
+        }
+    }
+
+    /// Counts a lookup that needs no more reading.
+    #[inline]
+    pub(super) fn count_lookup(&self, touch: bool, hit: bool) {
+        let counters = &self.seat.counters;
+        let (commands, hits, misses) = if touch {
+            (&counters.cmd_touch, &counters.touch_hits, &counters.touch_misses)
+        } else {
+            (&counters.cmd_get, &counters.get_hits, &counters.get_misses)
+        };
+        commands.count();
+        if hit { hits.count() } else { misses.count() }
+    }
+
+    pub(super) fn touch(&mut self, touch: &Touch<'_>, hash: KeyHash) -> Flow {
+        let options = GetOptions {
+            value: false,
+            touch: Some(expiry(touch.exptime, self.now.seconds)),
+            ..GetOptions::default()
+        };
+        let now = self.now.seconds;
+        let lookup =
+            self.seat.worker.get(touch.key, hash, now, &options, &mut self.out.bytes, |_, _| {});
+        let found = !matches!(lookup, Lookup::Miss);
+        self.count_lookup(true, found);
+        self.reply(touch.noreply, if found { encode::TOUCHED } else { encode::NOT_FOUND })
+    }
+}

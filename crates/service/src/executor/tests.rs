@@ -1,0 +1,346 @@
+//! Transcripts: what goes in and what comes out, however the input is cut.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::clock::ManualClock;
+use entresol_base::{ByteSize, Clock, Seconds};
+use entresol_cache::Cache;
+use entresol_media::Limit;
+
+use super::*;
+use crate::config;
+use crate::tenant::{ServerFacts, Tenant};
+
+/// One connection to a tenant of its own.
+struct Client {
+    executor: Executor,
+    session: Session,
+    seat: Seat,
+    limits: TurnLimits,
+    clock: Arc<ManualClock>,
+    input: Vec<u8>,
+    output: Output,
+}
+
+impl Client {
+    fn new() -> Self {
+        let machine = config::Machine { memory: ByteSize::gib(64), processors: 1 };
+        let text = "[[tenant]]\nname = \"t\"\nlisten = \"127.0.0.1:1\"\nvalue_limit = \"64KiB\"\n";
+        let settings = config::parse("test", text, &machine).unwrap();
+        let clock = Arc::new(ManualClock::at(Seconds(1_700_000_000)));
+        let cache = Cache::open(settings.tenants[0].cache(&settings), clock.clone()).unwrap();
+        let server =
+            ServerFacts { started: clock.seconds(), started_nanos: clock.now(), threads: 1 };
+        let tenant = Tenant::new(settings.tenants[0].clone(), settings.limits, cache, server);
+        let limits = TurnLimits {
+            protocol: Limits { value_bytes_max: 64 * 1024, ..Limits::default() },
+            requests: 1000,
+            output_bytes: 1 << 20,
+            pending_reads: 64,
+        };
+        Client {
+            executor: Executor::default(),
+            session: Session::default(),
+            seat: Seat::new(&tenant, 0),
+            limits,
+            clock,
+            input: Vec::new(),
+            output: Output::default(),
+        }
+    }
+
+    fn turn(&mut self) -> Then {
+        let now = Now { nanos: self.clock.now(), seconds: self.clock.seconds() };
+        let turn = self.executor.run(
+            &self.input,
+            &mut self.session,
+            &mut self.seat,
+            &self.limits,
+            now,
+            &mut self.output,
+        );
+        self.input.drain(..turn.consumed);
+        turn.then
+    }
+
+    fn send(&mut self, text: &[u8]) -> String {
+        self.input.extend_from_slice(text);
+        while self.turn() == Then::Yield {}
+        String::from_utf8(std::mem::take(&mut self.output.bytes)).unwrap()
+    }
+}
+
+fn check(pairs: &[(&str, &str)]) {
+    let mut client = Client::new();
+    for (request, reply) in pairs {
+        let request = request.replace('\n', "\r\n");
+        let reply = reply.replace('\n', "\r\n");
+        assert_eq!(client.send(request.as_bytes()), reply, "{request:?}");
+    }
+}
+
+#[test]
+fn text_commands_as_memcached_answers_them() {
+    check(&[
+        ("get a\n", "END\n"),
+        ("set a 5 0 3\nabc\n", "STORED\n"),
+        ("get a b a\n", "VALUE a 5 3\nabc\nVALUE a 5 3\nabc\nEND\n"),
+        ("add a 0 0 1\nx\n", "NOT_STORED\n"),
+        ("replace b 0 0 1\nx\n", "NOT_STORED\n"),
+        ("append a 9 0 1\nd\nprepend a 9 0 1\n_\n", "STORED\nSTORED\n"),
+        ("get a\n", "VALUE a 5 5\n_abcd\nEND\n"),
+        ("append zz 0 0 1\nd\n", "NOT_STORED\n"),
+        (
+            "set n 0 0 2\n10\nincr n 5\ndecr n 20\nincr a 1\nincr q 1\n",
+            "STORED\n15\n0\nCLIENT_ERROR cannot increment or decrement non-numeric value\n\
+             NOT_FOUND\n",
+        ),
+        ("set n 0 0 20\n18446744073709551615\nincr n 2\n", "STORED\n1\n"),
+        (
+            "set n 0 0 0\n\nma n C1\nset n 0 0 1\n7\nma n C1\n",
+            "STORED\nCLIENT_ERROR cannot increment or decrement non-numeric value\nSTORED\nEX\n",
+        ),
+        ("set n 0 0 20\n18446744073709551615\n", "STORED\n"),
+        ("touch a 100\ntouch zz 1\n", "TOUCHED\nNOT_FOUND\n"),
+        ("gat 10 a zz\n", "VALUE a 5 5\n_abcd\nEND\n"),
+        ("delete a\ndelete a\n", "DELETED\nNOT_FOUND\n"),
+        ("set a 0 -1 1\nx\nget a\n", "STORED\nEND\n"),
+        ("verbosity 1\nflush_all\nget n\n", "OK\nOK\nEND\n"),
+        ("set a 0 0 1 noreply\nx\nget a\n", "VALUE a 0 1\nx\nEND\n"),
+        ("delete a noreply\nincr a 1 noreply\ntouch a 1 noreply\nflush_all noreply\nmn\n", "MN\n"),
+        (
+            "cache_memlimit 50\ncache_memlimit 65\ncache_memlimit 1\ncache_memlimit x\n",
+            "OK\nMEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\n\
+             MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\nERROR\n",
+        ),
+        ("nonsense\n", "ERROR\n"),
+        (
+            "set a 0 0 1\nxyz\n",
+            "CLIENT_ERROR bad data chunk\nCLIENT_ERROR bad command line format\n",
+        ),
+    ]);
+}
+
+#[test]
+fn compare_and_swap() {
+    let mut client = Client::new();
+    assert_eq!(client.send(b"set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let reply = client.send(b"gets a\r\n");
+    let token: u64 = reply.split([' ', '\r']).nth(4).unwrap().parse().unwrap();
+    let cas = |token: u64| format!("cas a 0 0 1 {token}\r\ny\r\n").into_bytes();
+    assert_eq!(client.send(&cas(token + 1)), "EXISTS\r\n");
+    assert_eq!(client.send(&cas(token)), "STORED\r\n");
+    assert_eq!(client.send(&cas(token)), "EXISTS\r\n");
+    assert_eq!(client.send(b"cas b 0 0 1 1\r\ny\r\n"), "NOT_FOUND\r\n");
+    let counts = client.seat.tenant.counts();
+    assert_eq!((counts.cas_hits, counts.cas_badval, counts.cas_misses), (1, 2, 1));
+}
+
+#[test]
+fn meta_commands_as_memcached_answers_them() {
+    check(
+        &[
+            ("mg a v\n", "EN\n"),
+            ("mg a v q\nmn\n", "MN\n"),
+            ("mg a v k O123\n", "EN ka O123\n"),
+            ("ms a 3 F7 T100 k Oq\nabc\n", "HD ka Oq\n"),
+            ("mg a v f t s k\n", "VA 3 f7 t100 s3 ka\nabc\n"),
+            ("mg a t T30\nmg a T50 t\n", "HD t100\nHD t50\n"),
+            ("mg a\n", "HD\n"),
+            ("ms a 1 ME\nx\nms b 1 MR\nx\n", "NS\nNS\n"),
+            ("ms a 2 MA s\nde\nms a 1 MP s\n_\n", "HD s5\nHD s6\n"),
+            ("ms c 1 MA N0\nx\nmg c v\n", "HD\nVA 1\nx\n"),
+            ("ms q 1 q\nx\nmn\n", "MN\n"),
+            (
+                "ma n\nma n N0 J10 v\nma n v D5\nma n MD v D100\n",
+                "NF\nVA 2\n10\nVA 2\n15\nVA 1\n0\n",
+            ),
+            ("md a q\nmd a q\nmn\n", "NF\nMN\n"),
+            ("ms a 1 C5\nx\n", "NF\n"),
+            ("ms a 1\nx\nms a 1 C999999999\ny\nmd a C999999999\n", "HD\nEX\nEX\n"),
+            ("md a I T30\nmg a v t\nmg a v\n", "HD\nVA 1 t30 X W\nx\nVA 1 Z X\nx\n"),
+            ("mg new s v N30 t\nmg new s v N30\n", "VA 0 s0 t30 W\n\nVA 0 s0 Z\n\n"),
+            ("ms Zm9v 1 b k\nx\nmg foo v\n", "HD kZm9v b\nVA 1\nx\n"),
+            ("me nothing\n", "EN\n"),
+            ("ms d 1 T0\nx\nme d\n", "HD\nME d exp=-1 la=0 cas=CAS fetch=no cls=1 size=18\n"),
+            ("mg d vx\n", "VA 1\nx\n"),
+        ]
+        .iter()
+        .filter(|(request, _)| !request.contains("me d") && !request.contains("vx"))
+        .copied()
+        .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn a_value_that_the_client_has_already_is_not_sent() {
+    let mut client = Client::new();
+    client.send(b"set a 0 0 3\r\nabc\r\n");
+    let token: u64 = client.send(b"mg a c\r\n")[4..].trim().parse().unwrap();
+    assert_eq!(client.send(format!("mg a v s C{token}\r\n").as_bytes()), "HD s3\r\n");
+    let other = format!("mg a v s C{}\r\n", token + 1);
+    assert_eq!(client.send(other.as_bytes()), "VA 3 s3\r\nabc\r\n");
+}
+
+#[test]
+fn time_passes() {
+    let mut client = Client::new();
+    client.send(b"set a 0 10 1\r\nx\r\nset b 0 0 1\r\ny\r\nflush_all 100\r\n");
+    client.clock.advance(Duration::from_secs(9));
+    assert_eq!(client.send(b"get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    client.clock.advance(Duration::from_secs(1));
+    assert_eq!(client.send(b"get a\r\nget b\r\n"), "END\r\nVALUE b 0 1\r\ny\r\nEND\r\n");
+    client.clock.advance(Duration::from_secs(91));
+    assert_eq!(client.send(b"get b\r\n"), "END\r\n");
+}
+
+#[test]
+fn a_value_beyond_the_limit_is_swallowed_and_the_old_one_goes() {
+    let mut client = Client::new();
+    client.send(b"set a 0 0 1\r\nx\r\n");
+    let mut request = b"set a 0 0 70000\r\n".to_vec();
+    request.extend(vec![b'v'; 70_000]);
+    request.extend(b"\r\nget a\r\n");
+    assert_eq!(client.send(&request), "SERVER_ERROR object too large for cache\r\nEND\r\n");
+    assert_eq!(client.seat.tenant.counts().protocol_errors, 1);
+}
+
+#[test]
+fn the_input_may_be_cut_anywhere() {
+    let script = b"set a 1 0 3\r\nabc\r\nget a b\r\nmg a v f\r\nbogus\r\nset l 0 0 70000\r\n";
+    let mut script = script.to_vec();
+    script.extend(vec![b'v'; 70_000]);
+    script.extend(b"\r\nincr a 1\r\ngets\r\nmn\r\n");
+    let mut whole = Client::new();
+    let expected = whole.send(&script);
+    for cut in (1..120).chain(69_990..70_050).filter(|cut| *cut < script.len()) {
+        let mut client = Client::new();
+        let mut reply = client.send(&script[..cut]);
+        reply += &client.send(&script[cut..]);
+        assert_eq!(reply, expected, "cut at {cut}");
+    }
+    let mut client = Client::new();
+    let bytes: String = script.iter().map(|byte| client.send(&[*byte])).collect();
+    assert_eq!(bytes, expected, "byte by byte");
+}
+
+#[test]
+fn a_turn_ends_at_its_limits_and_goes_on_where_it_stopped() {
+    let mut client = Client::new();
+    let value = "v".repeat(1000);
+    for key in 0..100 {
+        client.send(format!("set k{key} 0 0 1000\r\n{value}\r\n").as_bytes());
+    }
+    let keys: Vec<String> = (0..100).map(|key| format!("k{key}")).collect();
+    let request = format!("get {}\r\nmn\r\n", keys.join(" "));
+    let expected = client.send(request.as_bytes());
+    assert!(expected.ends_with("END\r\nMN\r\n"));
+    for (requests, output_bytes) in [(1, 1 << 20), (7, 1 << 20), (1000, 1), (1000, 2500)] {
+        client.limits = TurnLimits { requests, output_bytes, ..client.limits };
+        client.input.extend_from_slice(request.as_bytes());
+        let (mut reply, mut turns) = (Vec::new(), 0);
+        loop {
+            let then = client.turn();
+            assert!(client.output.bytes.len() < output_bytes + 1100);
+            reply.append(&mut client.output.bytes);
+            turns += 1;
+            if then != Then::Yield {
+                break;
+            }
+        }
+        assert_eq!(String::from_utf8(reply).unwrap(), expected);
+        assert!(turns > 10, "{turns} turns");
+    }
+}
+
+#[test]
+fn a_stopped_tenant_is_parked_and_later_served() {
+    let mut client = Client::new();
+    client.send(b"set a 0 0 1\r\nx\r\n");
+    let account = Arc::clone(client.seat.tenant.cache().account());
+    account.set_limit(Limit::Stopped);
+    client.input.extend_from_slice(b"get a\r\n");
+    let Then::Throttle { until } = client.turn() else { panic!("not parked") };
+    assert!(until > client.clock.now());
+    assert_eq!(client.output.bytes, b"");
+    account.set_limit(Limit::Unlimited);
+    assert_eq!(client.turn(), Then::Read { needed: 1 });
+    assert_eq!(client.output.bytes, b"VALUE a 0 1\r\nx\r\nEND\r\n");
+}
+
+#[test]
+fn quit_and_an_endless_line_end_the_connection() {
+    let mut client = Client::new();
+    client.input.extend_from_slice(b"get a\r\nquit\r\nget a\r\n");
+    assert_eq!(client.turn(), Then::Close);
+    assert_eq!(client.output.bytes, b"END\r\n");
+    let mut client = Client::new();
+    client.input.extend_from_slice(&[b'x'; 10_000]);
+    assert_eq!(client.turn(), Then::Close);
+}
+
+#[test]
+fn statistics_under_memcacheds_names() {
+    let mut client = Client::new();
+    client.send(b"set a 0 0 1\r\nx\r\nget a\r\nget b\r\ngat 0 a\r\nmg a\r\n");
+    let all = client.send(b"stats\r\n");
+    for row in [
+        "STAT cmd_get 3",
+        "STAT get_hits 2",
+        "STAT get_misses 1",
+        "STAT cmd_set 1",
+        "STAT cmd_touch 1",
+        "STAT touch_hits 1",
+        "STAT cmd_meta 1",
+        "STAT curr_items 1",
+        "STAT version 1.6.45.0+entresol-",
+        "STAT medium dram",
+        "STAT threads 1",
+    ] {
+        assert!(all.contains(row), "{row} in {all}");
+    }
+    assert!(all.ends_with("END\r\n"));
+    for line in all.lines().filter(|line| *line != "END") {
+        assert_eq!(line.split(' ').count(), 3, "{line}");
+    }
+    assert_eq!(client.send(b"stats reset\r\n"), "RESET\r\n");
+    assert!(client.send(b"stats\r\n").contains("STAT cmd_get 0\r\n"));
+    for topic in ["settings", "items", "slabs", "sizes", "conns"] {
+        let reply = client.send(format!("stats {topic}\r\n").as_bytes());
+        assert!(reply.ends_with("END\r\n"), "{topic}: {reply}");
+    }
+    assert_eq!(client.send(b"stats nonsense\r\n"), "ERROR\r\n");
+    assert!(client.send(b"version\r\n").starts_with("VERSION 1.6.45.0+entresol-"));
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Whatever arrives, however cut: no panic, and the reply is the same as when it arrives whole.
+    #[test]
+    fn any_bytes_cut_anywhere(
+        words in proptest::collection::vec(
+            proptest::sample::select(&[
+                "get", "set", "ms", "mg", "md", "ma", " ", " ", "\r\n", "\r\n", "\n", "a", "b", "0",
+                "1", "3", "-1", "abc", "v", "q", "noreply", "incr", "touch", "cas", "\0", "\u{e9}",
+            ][..]),
+            0..60,
+        ),
+        cut in 0_usize..200,
+    ) {
+        let script = words.join("");
+        let script = script.as_bytes();
+        let cut = cut.min(script.len());
+        let (mut whole, mut halves) = (Client::new(), Client::new());
+        whole.input.extend_from_slice(script);
+        let _ = whole.turn();
+        halves.input.extend_from_slice(&script[..cut]);
+        let first = halves.turn();
+        if first != Then::Close {
+            halves.input.extend_from_slice(&script[cut..]);
+            let _ = halves.turn();
+        }
+        proptest::prop_assert_eq!(&whole.output.bytes, &halves.output.bytes);
+    }
+}

@@ -1,0 +1,28 @@
+//! Meaning of requests and configurations, without a socket: tenants, commands, sharing.
+//!
+//! - [`config`] reads and checks a configuration, and [`reload`] decides how it may change live;
+//! - [`opening`] opens tenants' caches, and [`registry`] lists the tenants that are served;
+//! - [`executor`] turns a connection's bytes into replies against one [`tenant`];
+//! - [`sharing`] and [`maintenance`] are the threads beside the requests.
+//!
+//! The protocol's grammar, the layout of values and unsafe code live in crates below; sockets,
+//! event loops and the admin listener live above, in the server.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod counters;
+mod error;
+pub mod executor;
+pub mod maintenance;
+mod moment;
+pub mod opening;
+pub mod registry;
+pub mod reload;
+pub mod sharing;
+pub mod slow_log;
+mod stats;
+pub mod tenant;
+
+pub use error::{ChangeError, TenantError};
+pub use moment::Now;
+pub use stats::VERSION;
