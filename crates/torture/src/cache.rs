@@ -5,7 +5,7 @@ use entresol_base::Stop;
 use entresol_cache::trial::{Kind, Op, Trial};
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
-use entresol_media::crash::Report;
+use entresol_simulated::crash::Report;
 
 use super::drive::{Plan, Ran, Tried, drive};
 use super::outcome::Outcome;

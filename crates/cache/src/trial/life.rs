@@ -7,9 +7,10 @@ use std::time::Duration;
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldFailure, WorldOptions};
 use entresol_base::{ByteSize, Clock, ManualClock, Seconds, Stop, thread};
-use entresol_media::crash::Report;
-use entresol_media::disk::{Call, Calls, Effect, Repeat};
-use entresol_media::disk::{Failure, Fault, FaultPlan, Odds, OneIn};
+use entresol_simulated::crash::Report;
+use entresol_simulated::disk::{
+    Call, Calls, Effect, Failure, Fault, FaultPlan, Odds, OneIn, Repeat,
+};
 
 use super::act::Hand;
 use super::machine::{Machine, SEGMENT_BYTES, SEGMENTS};

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
 use entresol_base::{ByteSize, ManualClock};
-use entresol_media::disk::{Disk, DiskOptions, FaultPlan};
-use entresol_media::{BlockOptions, Direct, Directory, MediumSpec, ModelName, Observed};
-use entresol_media::{FlushKind, RegionError};
+use entresol_media::{
+    BlockOptions, Direct, Directory, FlushKind, MediumSpec, ModelName, Observed, RegionError,
+};
+use entresol_simulated::disk::{Disk, DiskOptions, FaultPlan};
 
 use super::Kind;
 use crate::label::LABEL_BYTES;

@@ -13,7 +13,7 @@ use std::fmt;
 
 use entresol_base::Stop;
 use entresol_base::rng::Rng;
-use entresol_media::crash::Report;
+use entresol_simulated::crash::Report;
 
 mod act;
 mod life;
