@@ -65,11 +65,11 @@ pub enum Trouble {
 /// Time that an item has to live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ttl {
-    /// It never expires.
+    /// No expiry.
     Never,
     /// Seconds from now.
     Seconds(u32),
-    /// It has expired already.
+    /// Expiry in the past.
     Past,
 }
 
