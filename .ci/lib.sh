@@ -17,8 +17,9 @@ begin_run() {
 }
 
 # What the checked build is made of: assertions by its profile, mutation sites by these features.
-checked_build=(--workspace --profile checked --features
-    entresol-index/mutants,entresol-store/mutants,entresol-torture/mutants,entresol-simulated/mutants)
+mutants=entresol-cache/mutants,entresol-index/mutants,entresol-store/mutants
+mutants+=,entresol-torture/mutants,entresol-simulated/mutants
+checked_build=(--workspace --profile checked --features "$mutants")
 
 # Debian's packages by the program that each is needed for.
 packages=(qemu-system-x86_64:qemu-system-x86 memcached:memcached memccapable:libmemcached-tools

@@ -90,6 +90,12 @@ pub enum OpenError {
         /// Medium that was given.
         medium: String,
     },
+    /// A cache has one medium, but another number was given.
+    #[error("tenant '{tenant}' was given none or several media: give it one")]
+    Shares {
+        /// Tenant concerned.
+        tenant: String,
+    },
     /// The restart directory cannot be used.
     #[error(
         "restart directory of tenant '{tenant}': {path}: {cause}; check it and its permissions"

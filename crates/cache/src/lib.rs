@@ -11,10 +11,12 @@
 //! | `record` | the layout of an item in a segment |
 //! | `segment` | states of segments, queues and quotas |
 //! | `values` | values and the media they lie on |
+//! | `media` | media and files that the caller has opened |
 //! | `label`, `restart` | marks by which a medium is recognised; state that survives a restart |
 //! | `shared` | state shared by the threads: open segments and holes, sealing, eviction |
 //! | `worker` | one thread's reads, stores, deletes, counting, touching |
 //! | `cache` | the whole: opening, upkeep, saving items over a restart and restoring them |
+//! | `trial` | seeded histories in a simulated world |
 //!
 //! Deliberately absent: sockets, protocols, threads (except one that writes segments to a block
 //! file), and waiting: an operation answers at once, if need be with a read for the caller to do.
@@ -25,12 +27,15 @@ mod config;
 mod error;
 mod index;
 mod label;
+pub mod media;
 mod ops;
 mod record;
 mod restart;
 mod segment;
 mod shared;
 mod statistics;
+#[cfg(any(test, feature = "trial"))]
+pub mod trial;
 mod values;
 mod worker;
 

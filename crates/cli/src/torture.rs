@@ -16,7 +16,7 @@ use entresol_measure::index::IndexName;
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{ModelName, files};
-use entresol_torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
+use entresol_torture::{Outcome, Plan, Plant, Structure, cache, index, media, processes, store};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -37,6 +37,9 @@ enum Subject {
     /// files; with --processes, kill real processes on a real directory; with --waits, measure how
     /// long operations wait under a full load.
     Store(Store),
+    /// Try the cache in a simulated world: all commands from several threads, restarts after clean
+    /// stops, deaths of its process and power cuts, damage to its files, and a disk in trouble.
+    Cache(Cache),
     /// Run a process that is to be killed.
     #[command(hide = true)]
     StoreChild(StoreChild),
@@ -74,6 +77,12 @@ struct Store {
     /// Model of that drive.
     #[arg(long, value_name = "MODEL", requires = "waits", default_value = "nvme-9300")]
     model: ModelName,
+}
+
+#[derive(Debug, Args)]
+struct Cache {
+    #[command(flatten)]
+    histories: Histories,
 }
 
 #[derive(Debug, Args)]
@@ -210,6 +219,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Subject::Store(given) if given.waits => see_waits(given),
         Subject::Store(given) => given.histories.carry_out("torture store", |plan, progress| {
             store::torture(&store::Settings { plan }, progress)
+        }),
+        Subject::Cache(given) => given.histories.carry_out("torture cache", |plan, progress| {
+            cache::torture(&cache::Settings { plan }, progress)
         }),
         Subject::StoreChild(StoreChild { place, seed, round }) => {
             Ok(processes::child(place, *seed, *round, &mut std::io::stdout())?)

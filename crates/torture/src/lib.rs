@@ -1,11 +1,12 @@
 //! Torture: seeded histories with crashes, one after the other, until time is up or one fails. A
 //! failure is reported with the command that repeats it and the shortest history that still fails.
 //!
-//! Each subject has a file: [`media`] tests the crash machine itself, [`mod@index`] and [`store`]
-//! simulate crashes, and [`processes`] kills real processes of a store. Subjects of other crates
-//! (cache, server) belong beside them.
+//! Each subject has a file: [`media`] tests the crash machine itself, [`mod@index`], [`store`] and
+//! [`cache`] simulate crashes, and [`processes`] kills real processes of a store. Subjects of other
+//! crates (server) belong beside them.
 #![forbid(unsafe_code)]
 
+pub mod cache;
 mod drive;
 mod history;
 pub mod index;

@@ -6,12 +6,13 @@ mod restore;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use entresol_base::{ByteSize, Clock, Seconds};
+use entresol_base::{ByteSize, Clock, Seconds, mutation_site};
 use entresol_media::{Account, BlockFile, MediumKind};
 
 use crate::config::Config;
 use crate::config::plan::Plan;
 use crate::error::{CloseError, OpenError, ResizeError};
+use crate::media::{RestartFiles, Share};
 use crate::segment::State;
 use crate::shared::Shared;
 use crate::statistics::{Counters, Events, Statistics};
@@ -58,7 +59,31 @@ impl Cache {
     /// When the configuration cannot be met: the medium is missing or too small, a quota too small
     /// for its segments, a value larger than a segment. A failed call leaves nothing half made.
     pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Arc<Cache>, OpenError> {
-        let shared = Shared::open(&config, clock)?;
+        Cache::restored(Shared::open(&config, clock)?)
+    }
+
+    /// Opens a cache like [`Cache::open`], on media and restart files that the caller has opened:
+    /// those of a simulated world, for example. `config.medium` names the medium in reports; the
+    /// share's quota and segments count instead of the configuration's, and `restart` instead of
+    /// its restart directory.
+    ///
+    /// # Errors
+    /// As [`Cache::open`]. There must be one share, of the kind that the configuration names.
+    pub fn open_on(
+        config: Config,
+        shares: Vec<Share>,
+        restart: Option<Arc<dyn RestartFiles>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Cache>, OpenError> {
+        let Ok([share]) = <[Share; 1]>::try_from(shares) else {
+            return Err(OpenError::Shares { tenant: config.name });
+        };
+        let Share { medium, bytes, segment_bytes } = share;
+        let config = Config { medium_bytes: bytes, segment_bytes, restart_dir: None, ..config };
+        Cache::restored(Shared::open_on(&config, medium, restart, clock)?)
+    }
+
+    fn restored(shared: Arc<Shared>) -> Result<Arc<Cache>, OpenError> {
         let cache = Arc::new(Cache { shared });
         cache.restore()?;
         Ok(cache)
@@ -70,8 +95,7 @@ impl Cache {
         let number = self.shared.next_worker.fetch_add(1, Ordering::Relaxed);
         let counters = Arc::new(Counters::default());
         self.shared.worker_counters.lock().push(Arc::clone(&counters));
-        let shard = number % self.shared.shards.len();
-        Worker::new(Arc::clone(&self.shared), shard, counters)
+        Worker::new(Arc::clone(&self.shared), number, counters)
     }
 
     /// Returns the tenant's name.
@@ -117,11 +141,15 @@ impl Cache {
 
     /// Drops every item stored until now, or until `delay_s` seconds from now, in constant time.
     pub fn flush_all(&self, now: Seconds, delay_s: u32) {
+        // An earlier order whose time has come must not be replaced before it was carried out.
+        self.shared.check_flush(now);
         if delay_s == 0 {
             self.shared.flush_now();
         } else {
             let at_s = now.0.saturating_add(delay_s).max(1);
-            if let Some(restart) = &self.shared.restart {
+            if let Some(restart) = &self.shared.restart
+                && !mutation_site!("an ordered flush is in the map")
+            {
                 restart.record_flush_at(at_s);
             }
             self.shared.resume_flush(at_s);

@@ -7,9 +7,8 @@
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 
-use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
-use entresol_media::files;
+use entresol_base::{Seconds, mutation_site};
 
 use crate::cache::Cache;
 use crate::error::{CloseError, OpenError};
@@ -67,7 +66,8 @@ impl Saved {
         }
         let mut records = vec![0; word(16) as usize];
         input.read_exact(&mut records)?;
-        let intact = crc32c(&records) == word(20);
+        let intact =
+            crc32c(&records) == word(20) || mutation_site!("the records of a snapshot are checked");
         let saved = Saved {
             id: word(8),
             class: head[24],
@@ -98,7 +98,7 @@ impl Cache {
         shared.resume_flush(flush_at);
         restart.begin(now).map_err(|cause| OpenError::RestartDir {
             tenant: shared.name.clone(),
-            path: restart.snapshot_path.clone(),
+            path: restart.files.path().to_owned(),
             cause,
         })?;
         shared.forget_what_stayed_away(restart);
@@ -118,8 +118,8 @@ impl Cache {
         let Some(restart) = &shared.restart else { return Ok(()) };
         let checksum = shared.write_snapshot(restart).map_err(|cause| {
             // Part of a snapshot is of no use, and may be filling the disk.
-            let _ = files::remove(&restart.snapshot_path);
-            CloseError::Snapshot { path: restart.snapshot_path.clone(), cause }
+            let _ = restart.files.remove_snapshot();
+            CloseError::Snapshot { path: restart.files.path().to_owned(), cause }
         })?;
         restart.end(checksum, shared.clock.seconds());
         Ok(())
@@ -131,7 +131,7 @@ impl Shared {
         let mut ids: Vec<u32> = self.queues.lock().all_sealed().collect();
         ids.sort_by_key(|id| self.segments.get(*id).sequence.load(Ordering::SeqCst));
         let flushed_below = self.flushed_below();
-        let mut output = files::create_writer(&restart.snapshot_path)?;
+        let mut output = restart.files.write_snapshot()?;
         let mut checksum = 0;
         for id in ids {
             let Closing { sequence, class, value_used, records } = self.closing(id);
@@ -146,7 +146,7 @@ impl Shared {
         }
         output.flush()?;
         drop(output);
-        files::sync(&restart.snapshot_path)?;
+        restart.files.sync_snapshot()?;
         Ok(checksum)
     }
 
@@ -154,7 +154,7 @@ impl Shared {
     /// whose records are damaged is left out.
     fn restore_snapshot(&self, restart: &Restart, now: Seconds) -> u64 {
         let each = |visit: &mut dyn FnMut(Saved)| -> std::io::Result<u32> {
-            let input = files::open_reader(&restart.snapshot_path)?;
+            let input = restart.files.read_snapshot()?;
             let mut input = std::io::BufReader::with_capacity(1 << 20, input);
             let mut checksum = 0;
             loop {
@@ -242,6 +242,7 @@ impl Shared {
     fn forget_what_stayed_away(&self, restart: &Restart) {
         for id in 0..restart.segments() {
             if restart.saved_sequence(id).is_some()
+                && !mutation_site!("segments that were not restored are void")
                 && self.segments.get(id).state() != State::Sealed
             {
                 restart.forget_segment(id);
@@ -353,7 +354,8 @@ impl Shared {
             if let Some(found) = other {
                 let other = found.location();
                 let segment = self.segments.get(self.segment_of(other));
-                if segment.sequence.load(Ordering::SeqCst) >= sequence {
+                let older = segment.sequence.load(Ordering::SeqCst) >= sequence;
+                if older && !mutation_site!("of two items with one key the younger is restored") {
                     return false;
                 }
                 self.retire(other, &self.head(other), || pair.remove(&found));
@@ -403,11 +405,11 @@ mod tests {
             drop(worker);
             cache.close().unwrap();
             let restart = cache.shared.restart.as_ref().unwrap();
-            let mut bytes = files::open_reader(&restart.snapshot_path).unwrap();
+            let mut bytes = restart.files.read_snapshot().unwrap();
             let (saved, _) = Saved::read(&mut bytes, 1 << 20).unwrap();
             let mut saved = saved.unwrap();
             damage(&mut saved);
-            let mut output = files::create_writer(&restart.snapshot_path).unwrap();
+            let mut output = restart.files.write_snapshot().unwrap();
             output.write_all(&saved.head()).unwrap();
             output.write_all(&saved.records).unwrap();
             output.flush().unwrap();

@@ -2,7 +2,7 @@
 //! cannot work.
 
 use entresol_base::ByteSize;
-use entresol_media::{MediumSpec, machine};
+use entresol_media::{MediumKind, machine};
 
 use crate::config::{
     Config, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn make(config: &Config) -> Result<Plan, OpenError> {
         let machine_bytes = machine::memory_bytes();
-        let inline = config.medium == MediumSpec::Dram;
+        let inline = config.medium.kind() == MediumKind::Dram;
         let too_large = |quota, given, limit, available| OpenError::QuotaTooLarge {
             quota,
             tenant: config.name.clone(),
@@ -180,7 +180,7 @@ fn check_quota(
 /// Returns the number of a block file's segments that are kept in DRAM until they are written: at
 /// least two, so that one can be filled while another is written.
 fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError> {
-    if !matches!(config.medium, MediumSpec::File { .. }) {
+    if config.medium.kind() != MediumKind::File {
         return Ok(None);
     }
     let buffers = config.dram_bytes.0 / OPEN_SHARE / segment_bytes;

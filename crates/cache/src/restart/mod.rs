@@ -19,18 +19,18 @@
 
 pub(crate) mod closing;
 
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use entresol_base::Seconds;
 use entresol_base::checksum::crc32c;
-use entresol_media::region::RegionOptions;
-use entresol_media::{Direct, files, machine};
+use entresol_base::{Seconds, mutation_site, thread};
+use entresol_media::Direct;
 
 use crate::config::Config;
 use crate::config::plan::Plan;
 use crate::error::OpenError;
 use crate::label::{FORMAT, Label};
+use crate::media::RestartFiles;
 use crate::segment::SEQUENCE_MAX;
 use crate::values::Values;
 
@@ -79,8 +79,8 @@ pub(crate) enum Left {
 
 /// The map, and its contents at the start.
 pub(crate) struct Restart {
-    map: Direct,
-    pub(crate) snapshot_path: PathBuf,
+    map: Arc<Direct>,
+    pub(crate) files: Arc<dyn RestartFiles>,
     segment_bytes: u64,
     segments: u32,
     /// Remains of the last process.
@@ -97,35 +97,20 @@ pub(crate) struct Restart {
 
 impl Restart {
     pub(crate) fn open(
-        dir: &Path,
+        files: Arc<dyn RestartFiles>,
         config: &Config,
         plan: &Plan,
         values: &Values,
         now: Seconds,
     ) -> Result<Self, OpenError> {
-        let failed = |path: &Path, cause| OpenError::RestartDir {
-            tenant: config.name.clone(),
-            path: path.to_owned(),
-            cause,
-        };
-        files::create_directories(dir).map_err(|cause| failed(dir, cause))?;
-        let name = file_name(&config.name);
         let segments =
             if values.is_elsewhere() { (plan.medium_bytes / plan.segment_bytes) as u32 } else { 0 };
         let bits = plan.segment_bytes / BIT_BYTES / 8;
-        let options = RegionOptions {
-            create: Some(HEADER_BYTES + u64::from(segments) * (16 + bits)),
-            grow: true,
-            magic: Some(MAGIC),
-            pmem: None,
-            ..RegionOptions::default()
-        };
-        let path = dir.join(format!("{name}.map"));
-        let found_bytes = files::len(&path).unwrap_or(0);
-        let map = Direct::open(&path, &options)?;
+        let (map, found_bytes) =
+            files.map(HEADER_BYTES + u64::from(segments) * (16 + bits), MAGIC)?;
         let mut restart = Restart {
             map,
-            snapshot_path: dir.join(format!("{name}.snapshot")),
+            files,
             segment_bytes: plan.segment_bytes,
             segments,
             left: Left::Nothing,
@@ -139,9 +124,14 @@ impl Restart {
         if restart.left == Left::Snapshot && !restart.keeps_saved {
             restart.map.zero(HEADER_BYTES, restart.map.len() - HEADER_BYTES);
         }
-        restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0;
+        restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0
+            && !mutation_site!("a clock that ran back is noticed");
         if restart.left == Left::Nothing {
-            restart.start_anew(medium, values).map_err(|cause| failed(dir, cause))?;
+            restart.start_anew(medium, values).map_err(|cause| OpenError::RestartDir {
+                tenant: config.name.clone(),
+                path: restart.files.path().to_owned(),
+                cause,
+            })?;
         }
         Ok(restart)
     }
@@ -166,12 +156,13 @@ impl Restart {
             && flushed < SEQUENCE_MAX
             && values.label().is_none_or(|label| label == Label { format: FORMAT, life });
         match self.load(at::STATE) {
-            CLEAN if ours && files::exists(&self.snapshot_path) => Left::Snapshot,
+            CLEAN if ours && self.files.has_snapshot() => Left::Snapshot,
             RUNNING
                 if ours
                     && values.is_elsewhere()
                     && self.load(at::SEGMENTS) == self.segments
-                    && self.load(at::BOOT) == boot() =>
+                    && (self.load(at::BOOT) == self.files.boot()
+                        || mutation_site!("segments of another boot are not restored")) =>
             {
                 Left::Sealed
             }
@@ -182,7 +173,7 @@ impl Restart {
     /// Voids all that was saved.
     fn start_anew(&self, medium: u32, values: &Values) -> std::io::Result<()> {
         self.store(at::STATE, EMPTY);
-        let life = fastrand::u64(1..);
+        let life = self.files.new_life();
         values.write_label(&Label { format: FORMAT, life })?;
         self.map.zero(HEADER_BYTES, self.map.len() - HEADER_BYTES);
         self.map.store_u64(at::LIFE, life, Ordering::SeqCst);
@@ -199,12 +190,12 @@ impl Restart {
     /// Records that the cache is in use: from now on the snapshot is void.
     pub(crate) fn begin(&self, now: Seconds) -> std::io::Result<()> {
         self.store(at::LAST_SEEN, now.0);
-        self.store(at::BOOT, boot());
+        self.store(at::BOOT, self.files.boot());
         self.store(at::SEGMENTS, self.segments);
         self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);
         self.store(at::STATE, RUNNING);
         self.map.persist(0, HEADER_BYTES as usize);
-        files::remove(&self.snapshot_path)
+        self.files.remove_snapshot()
     }
 
     /// Records that the snapshot whose index has this checksum is complete.
@@ -246,6 +237,7 @@ impl Restart {
             .map(|at| u64::from(self.map.load_u64(at, Ordering::SeqCst).count_ones()))
             .sum();
         set == self.map.load_u64(self.count_at(id), Ordering::SeqCst)
+            || mutation_site!("void records are counted")
     }
 
     /// Returns the number of segments in the map.
@@ -261,8 +253,10 @@ impl Restart {
 
     /// Voids a segment's saved form, and clears the bits of its records.
     pub(crate) fn forget_segment(&self, id: u32) {
+        thread::step();
         if id < self.segments {
             self.map.store_u64(self.entry_at(id), 0, Ordering::SeqCst);
+            thread::step();
             self.map.zero(self.bits_at(id), self.bits_bytes());
             self.map.store_u64(self.count_at(id), 0, Ordering::SeqCst);
         }
@@ -270,6 +264,7 @@ impl Restart {
 
     /// Makes a segment's saved form valid.
     pub(crate) fn keep_segment(&self, id: u32, sequence: u64) {
+        thread::step();
         assert!(sequence != 0, "segment {id} is to be kept as one that is not");
         if id < self.segments {
             self.map.store_u64(self.entry_at(id), sequence, Ordering::SeqCst);
@@ -283,10 +278,12 @@ impl Restart {
 
     /// Voids the record that starts at this byte of a segment's records.
     pub(crate) fn forget_record(&self, id: u32, record_at: u64) {
+        thread::step();
         if id < self.segments {
             let (word, bit) = self.bit(id, record_at);
             let before = self.map.fetch_or_u64(word, bit, Ordering::SeqCst);
             if before & bit == 0 {
+                thread::step();
                 self.map.fetch_add_u64(self.count_at(id), 1, Ordering::SeqCst);
             }
         }
@@ -300,13 +297,16 @@ impl Restart {
 
     /// Records a flush: segments with a lower sequence number are void.
     pub(crate) fn record_flush(&self, below: u64) {
+        thread::step();
         self.map.store_u64(at::FLUSHED_BELOW, below, Ordering::SeqCst);
+        thread::step();
         self.map.store_u64(at::FLUSHED_CHECK, !below, Ordering::SeqCst);
         self.store(at::FLUSH_AT, 0);
     }
 
     /// Records a flush that is ordered for later.
     pub(crate) fn record_flush_at(&self, at_s: u32) {
+        thread::step();
         self.store(at::FLUSH_AT, at_s);
     }
 
@@ -329,39 +329,5 @@ impl Restart {
 
     pub(crate) fn set_restored_items(&self, items: u64) {
         self.restored_items.store(items, Ordering::Relaxed);
-    }
-}
-
-/// Returns a number for this boot of the machine; 0, which equals no boot's, if the system does not
-/// tell.
-fn boot() -> u32 {
-    match machine::boot_id() {
-        Some(id) => crc32c(id.as_bytes()) | 1,
-        None => fastrand::u32(..) & !1,
-    }
-}
-
-/// Turns a tenant's name into a file name: letters, digits, `-` and `_` stay, all else is hex.
-fn file_name(tenant: &str) -> String {
-    let mut name = String::new();
-    for byte in tenant.bytes() {
-        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
-            name.push(char::from(byte));
-        } else {
-            name.push_str(&format!("%{byte:02x}"));
-        }
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tenants_have_files_of_their_own_inside_the_directory() {
-        assert_eq!(file_name("web-1_a"), "web-1_a");
-        assert_eq!(file_name("../x"), "%2e%2e%2fx");
-        assert_ne!(file_name("a.b"), file_name("a%2eb"));
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use entresol_base::Seconds;
+use entresol_base::{Seconds, thread};
 use entresol_media::{Access, AccountHandle};
 
 use crate::config::Eviction;
@@ -105,7 +105,8 @@ impl Shared {
             return false;
         }
         let mut account = self.account.handle();
-        let mut random = fastrand::Rng::new();
+        let sequence = self.next_sequence.load(Ordering::Relaxed);
+        let mut random = fastrand::Rng::with_seed(self.seed ^ sequence);
         let Some(victims) = self.choose(&mut random, now) else {
             // Only open segments are left; if the quota was lowered, they must go too.
             if over {
@@ -203,7 +204,7 @@ impl Shared {
             restart.forget_segment(id);
         }
         while self.writing.iter().any(|writing| writing.is_into(id)) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use entresol_base::mutation_site;
+
 use crate::record::{Head, UNIT, mark};
 use crate::shared::Shared;
 use crate::shared::append::Hole;
@@ -63,7 +65,9 @@ impl Shared {
         let elsewhere = self.values.is_elsewhere();
         let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
         segment.remove_live(bytes + value_bytes);
-        let reusable = !elsewhere && !head.has(mark::CAS_SEEN);
+        let seen =
+            head.has(mark::CAS_SEEN) && !mutation_site!("a place whose token is known stays empty");
+        let reusable = !elsewhere && !seen;
         let sequence = segment.sequence.load(Ordering::SeqCst);
         head.set_marks(&self.arena, mark::DEAD, 0);
         reusable.then_some(Hole { at: location * UNIT, bytes, segment: id, sequence })
@@ -73,6 +77,7 @@ impl Shared {
     pub(crate) fn forget_saved(&self, location: u64) {
         if let Some(restart) = &self.restart
             && self.values.is_elsewhere()
+            && !mutation_site!("a record that died is void in the map")
         {
             let id = self.segment_of(location);
             restart.forget_record(id, location * UNIT - self.base_of(id));

@@ -6,24 +6,37 @@ mod evict;
 mod item;
 mod seal;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::hash::KeyHasher;
-use entresol_base::{Clock, Seconds};
+use entresol_base::sync::Mutex;
+use entresol_base::{Clock, Seconds, mutation_site};
 use entresol_media::{Account, Direct};
-use parking_lot::Mutex;
 
 use crate::config::plan::Plan;
 use crate::config::{Config, Eviction};
 use crate::error::OpenError;
 use crate::index::{BUCKET_BYTES, Index};
+use crate::media::{LocalFiles, Medium, RestartFiles};
 use crate::record::{Head, UNIT};
 use crate::restart::Restart;
 use crate::segment::{Queues, Quota, SharedQueues, State, Table, Writing};
 use crate::shared::append::{PAGE, Shard};
 use crate::statistics::Counters;
 use crate::values::Values;
+
+/// Names the files of a tenant in its restart directory.
+fn local_files(dir: &Path, config: &Config) -> Result<Arc<dyn RestartFiles>, OpenError> {
+    let files = LocalFiles::in_directory(dir, &config.name);
+    let files = files.map_err(|cause| OpenError::RestartDir {
+        tenant: config.name.clone(),
+        path: dir.to_owned(),
+        cause,
+    })?;
+    Ok(Arc::new(files))
+}
 
 /// State shared by all threads of a cache.
 pub(crate) struct Shared {
@@ -47,11 +60,15 @@ pub(crate) struct Shared {
     pub(crate) medium: Quota,
     pub(crate) medium_capacity: u64,
     pub(crate) hasher: KeyHasher,
+    /// Seed of the random choices: evictions, and the reads that heat counts.
+    pub(crate) seed: u64,
     pub(crate) next_sequence: AtomicU64,
     /// Sequence number below which all segments are flushed; 0 when none of them is left.
     flushed_below: AtomicU64,
     /// Second at which an ordered flush takes effect, or 0.
     flush_at: AtomicU32,
+    /// Held while an ordered flush is carried out.
+    flushing: Mutex<()>,
     pub(crate) restart: Option<Restart>,
     pub(crate) account: Arc<Account>,
     /// Counters of work on the shared state: evictions, expiry, merging.
@@ -72,8 +89,35 @@ impl Shared {
     pub(crate) fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Arc<Self>, OpenError> {
         let plan = Plan::make(config)?;
         let (values, account) = Values::open(config, &plan)?;
-        let restart = match &config.restart_dir {
-            Some(dir) => Some(Restart::open(dir, config, &plan, &values, clock.seconds())?),
+        let files = match &config.restart_dir {
+            Some(dir) => Some(local_files(dir, config)?),
+            None => None,
+        };
+        Shared::with(config, &plan, values, account, files, clock)
+    }
+
+    /// Makes the state of an empty cache on a medium that the caller has opened.
+    pub(crate) fn open_on(
+        config: &Config,
+        medium: Medium,
+        files: Option<Arc<dyn RestartFiles>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let plan = Plan::make(config)?;
+        let (values, account) = Values::over(medium, config, &plan)?;
+        Shared::with(config, &plan, values, account, files, clock)
+    }
+
+    fn with(
+        config: &Config,
+        plan: &Plan,
+        values: Values,
+        account: Arc<Account>,
+        files: Option<Arc<dyn RestartFiles>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let restart = match files {
+            Some(files) => Some(Restart::open(files, config, plan, &values, clock.seconds())?),
             None => None,
         };
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -99,9 +143,11 @@ impl Shared {
             medium: Quota::new(plan.medium_bytes),
             medium_capacity: plan.medium_capacity,
             hasher,
+            seed,
             next_sequence: AtomicU64::new(1),
             flushed_below: AtomicU64::new(0),
             flush_at: AtomicU32::new(0),
+            flushing: Mutex::new(()),
             restart,
             account,
             counters: Counters::default(),
@@ -182,7 +228,7 @@ impl Shared {
     #[inline]
     pub(crate) fn is_flushed(&self, location: u64) -> bool {
         let below = self.flushed_below();
-        below != 0 && {
+        below != 0 && !mutation_site!("a flushed item is found by its segment's number") && {
             let segment = self.segments.get(self.segment_of(location));
             segment.sequence.load(Ordering::SeqCst) < below
         }
@@ -266,7 +312,9 @@ impl Shared {
 
     pub(crate) fn flush_now(&self) {
         let below = self.next_sequence.fetch_add(1, Ordering::SeqCst);
-        if let Some(restart) = &self.restart {
+        if let Some(restart) = &self.restart
+            && !mutation_site!("a flush is in the map")
+        {
             restart.record_flush(below);
         }
         self.flushed_below.store(below, Ordering::SeqCst);
@@ -283,8 +331,12 @@ impl Shared {
 
     #[cold]
     fn flush_due(&self, at: u32) {
-        if self.flush_at.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        // The order is struck out once it was carried out: until then every thread that sees it
+        // waits here, so that none serves an item meanwhile.
+        let _flushing = self.flushing.lock();
+        if self.flush_at.load(Ordering::SeqCst) == at {
             self.flush_now();
+            let _ = self.flush_at.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::config::plan::Plan;
 use crate::error::{OpenError, ResizeError};
 use crate::label::{LABEL_BYTES, Label, MAGIC};
+use crate::media::Medium;
 use crate::values::file::FileValues;
 use crate::values::pmem::PmemValues;
 
@@ -85,9 +86,48 @@ impl Values {
                 return Err(OpenError::Medium { tenant, medium });
             }
         };
-        let published = || Arc::new(CostTable::default_for(values.kind()));
+        let account = values.account(config);
+        Ok((values, account))
+    }
+
+    /// Takes a medium that the caller has opened, and opens its account.
+    pub(crate) fn over(
+        medium: Medium,
+        config: &Config,
+        plan: &Plan,
+    ) -> Result<(Values, Arc<Account>), OpenError> {
+        let bytes = LABEL_BYTES + plan.medium_bytes;
+        let values = match medium {
+            Medium::Dram => Values::Inline,
+            Medium::Region(region) if region.len() < bytes => {
+                return Err(OpenError::QuotaTooLarge {
+                    quota: "medium quota",
+                    tenant: config.name.clone(),
+                    given: ByteSize(plan.medium_bytes),
+                    limit: "the region",
+                    available: ByteSize(region.len()),
+                });
+            }
+            Medium::Region(region) => Values::Pmem(PmemValues::Given(region)),
+            Medium::File(file) => {
+                if file.len() < bytes {
+                    file.set_len(bytes)?;
+                }
+                Values::File(FileValues::over(file, plan.buffers, plan.segment_bytes)?)
+            }
+        };
+        if values.kind() != config.medium.kind() {
+            let (tenant, medium) = (config.name.clone(), config.medium.to_string());
+            return Err(OpenError::Medium { tenant, medium });
+        }
+        let account = values.account(config);
+        Ok((values, account))
+    }
+
+    fn account(&self, config: &Config) -> Arc<Account> {
+        let published = || Arc::new(CostTable::default_for(self.kind()));
         let costs = config.costs.clone().unwrap_or_else(published);
-        Ok((values, Account::new(config.medium.to_string(), costs)))
+        Account::new(config.medium.to_string(), costs)
     }
 
     /// Returns the label on the medium; none in DRAM.

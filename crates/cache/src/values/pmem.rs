@@ -11,10 +11,14 @@ use entresol_media::{Direct, FlushKind, RegionKind};
 
 use crate::error::OpenError;
 use crate::label::{LABEL_BYTES, Label, MAGIC};
+use crate::media::ValueRegion;
 
-/// A mapped file of segments.
-pub(crate) struct PmemValues {
-    region: Direct,
+/// A region of segments.
+pub(crate) enum PmemValues {
+    /// A mapped file.
+    Mapped(Direct),
+    /// A region that the caller has opened, with its size.
+    Given(Box<dyn ValueRegion>),
 }
 
 impl PmemValues {
@@ -26,16 +30,25 @@ impl PmemValues {
             pmem: Some(PmemMode { assume_dax }),
             ..RegionOptions::default()
         };
-        Ok(PmemValues { region: Direct::open(path, &options)? })
+        Ok(PmemValues::Mapped(Direct::open(path, &options)?))
     }
 
     /// Returns the bytes for segments.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.region.len() - LABEL_BYTES
+        self.len() - LABEL_BYTES
+    }
+
+    #[inline]
+    fn len(&self) -> u64 {
+        match self {
+            PmemValues::Mapped(region) => region.len(),
+            PmemValues::Given(region) => region.len(),
+        }
     }
 
     pub(crate) fn access(&self) -> &'static str {
-        match (self.region.kind(), self.region.flush_kind()) {
+        let PmemValues::Mapped(region) = self else { return "observed" };
+        match (region.kind(), region.flush_kind()) {
             (RegionKind::Dax, FlushKind::Clwb) => "dax, clwb",
             (RegionKind::Dax, FlushKind::Clflushopt) => "dax, clflushopt",
             (RegionKind::Dax, _) => "dax",
@@ -45,37 +58,51 @@ impl PmemValues {
 
     pub(crate) fn label(&self) -> Label {
         let mut bytes = [0; Label::BYTES];
-        self.region.read(0, &mut bytes);
+        self.read(0, &mut bytes);
         Label::decode(&bytes)
     }
 
     pub(crate) fn write_label(&self, label: &Label) {
-        self.region.write(0, &label.encode());
-        self.region.persist(0, Label::BYTES);
+        match self {
+            PmemValues::Mapped(region) => region.write_durably(0, &label.encode()),
+            PmemValues::Given(region) => region.write_durably(0, &label.encode()),
+        }
     }
 
     /// Writes bytes past the processor's caches.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
-        self.region.write_streaming(at, bytes);
+        match self {
+            PmemValues::Mapped(region) => region.write_streaming(at, bytes),
+            PmemValues::Given(region) => region.write_streaming(at, bytes),
+        }
     }
 
     /// Waits until all written bytes are durable.
     pub(crate) fn drain(&self) {
-        self.region.drain();
+        match self {
+            PmemValues::Mapped(region) => region.drain(),
+            PmemValues::Given(region) => region.drain(),
+        }
     }
 
     /// Appends bytes to `out`; returns false if the region has none there.
     #[inline]
     pub(crate) fn append_to(&self, at: u64, len: usize, out: &mut Vec<u8>) -> bool {
-        let inside = at + len as u64 <= self.region.len();
+        let inside = at + len as u64 <= self.len();
         if inside {
-            self.region.append_to(at, len, out);
+            match self {
+                PmemValues::Mapped(region) => region.append_to(at, len, out),
+                PmemValues::Given(region) => region.append_to(at, len, out),
+            }
         }
         inside
     }
 
     /// Reads bytes.
     pub(crate) fn read(&self, at: u64, out: &mut [u8]) {
-        self.region.read(at, out);
+        match self {
+            PmemValues::Mapped(region) => region.read(at, out),
+            PmemValues::Given(region) => region.read(at, out),
+        }
     }
 }

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
+use entresol_base::{Seconds, mutation_site};
 use entresol_media::AccountHandle;
 
 use crate::index::{Found, Heat, Pair};
@@ -429,7 +429,9 @@ impl Worker {
                 let location = found.location();
                 let segment = shared.segments.get(shared.segment_of(location));
                 segment.extend_deadline(new);
-                shared.forget_saved(location);
+                if !mutation_site!("a touched item is not restored as it was") {
+                    shared.forget_saved(location);
+                }
                 head.set_expiry(&shared.arena, new);
                 return Some(meta);
             }
@@ -771,7 +773,8 @@ fn condition(store: &Store<'_>, seen: &Seen, shared: &Shared) -> Result<(), Stor
     if store.mode == StoreMode::Add {
         return Err(Stored::NotStored);
     }
-    if store.compare.is_some_and(|given| given != shared.cas_of(found.location(), head)) {
+    let differs = |given| given != shared.cas_of(found.location(), head);
+    if store.compare.is_some_and(differs) && !mutation_site!("a token of another item is refused") {
         return Err(Stored::Exists);
     }
     Ok(())
