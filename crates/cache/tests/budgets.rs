@@ -175,11 +175,12 @@ fn what_cannot_be_is_refused_with_the_way_out() {
         let clock = Arc::new(ManualClock::at(Seconds(1)));
         Cache::open(config, clock).err().unwrap().to_string()
     };
-    let error = refused(Config::dram(ByteSize::mib(1)));
+    let error = refused(Config::dram(ByteSize::kib(32)));
     assert!(error.contains("DRAM quota") && error.contains("at least"), "{error}");
     let error = refused(Config::dram(ByteSize::gib(1 << 20)));
     assert!(error.contains("the machine"), "{error}");
-    let config = Config { value_bytes_max: ByteSize::mib(17), ..Config::dram(ByteSize::gib(1)) };
+    let config =
+        Config { value_bytes_max: Some(ByteSize::mib(17)), ..Config::dram(ByteSize::gib(1)) };
     let error = refused(config);
     assert!(error.contains("value limit") && error.contains("16MiB"), "{error}");
     let segment_bytes = Some(ByteSize(100_000));
@@ -217,7 +218,7 @@ fn refused_stores_take_no_room() {
         medium,
         medium_bytes: ByteSize::mib(8),
         segment_bytes: Some(ByteSize::kib(64)),
-        value_bytes_max: ByteSize::kib(16),
+        value_bytes_max: Some(ByteSize::kib(16)),
         ..Config::dram(ByteSize::mib(8))
     };
     let (cache, mut worker, clock) = open(config);

@@ -14,7 +14,7 @@ use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_st
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
 use entresol_bench::popularity::Popularity;
 use entresol_bench::progress::Progress;
-use entresol_bench::replay::{DirectTenant, Eviction, MediumSpec, ReplayOptions, Tenant, replay};
+use entresol_bench::replay::{DirectTenant, Favour, MediumSpec, ReplayOptions, Tenant, replay};
 use entresol_bench::trace::TraceFormat;
 
 #[derive(Debug, Args)]
@@ -235,12 +235,12 @@ struct TenantArguments {
     /// Size of a segment; chosen from the quota unless given.
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<ByteSize>,
-    /// The largest value taken [default: 1MiB].
+    /// The largest value taken [default: 1MiB, or what fits a segment].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<ByteSize>,
-    /// merge, fifo, random or least-utilised [default: merge].
-    #[arg(long, value_name = "POLICY")]
-    eviction: Option<Eviction>,
+    /// Misses that eviction keeps few: objects or bytes [default: objects].
+    #[arg(long, value_name = "WHAT")]
+    favour: Option<Favour>,
 }
 
 fn probing(text: &str) -> Result<Probing, String> {
@@ -372,8 +372,8 @@ impl TenantArguments {
             dram_bytes: self.dram_quota.unwrap_or(ByteSize::mib(64)),
             medium_bytes: self.medium_quota.unwrap_or(ByteSize(0)),
             segment_bytes: self.segment_size,
-            value_bytes_max: self.value_limit.unwrap_or(ByteSize::mib(1)),
-            eviction: self.eviction.unwrap_or_default(),
+            value_bytes_max: self.value_limit,
+            favour: self.favour.unwrap_or_default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Flags that have other names now: refused, with the name that they have.
+//! Flags that have other names now, or are gone: refused, with the name or the reason.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -31,7 +31,22 @@ const fn renamed(
     Renamed { command, from, to, example }
 }
 
-/// What to say of arguments that clap refuses, if it is for a flag that was renamed.
+/// A flag that is gone.
+struct Removed {
+    /// The command, without the program's name.
+    command: &'static str,
+    flag: &'static str,
+    reason: &'static str,
+}
+
+const ONE_POLICY: &str = "there is one policy; --favour chooses between objects and bytes";
+
+const REMOVED: &[Removed] = &[
+    Removed { command: "serve", flag: "--eviction", reason: ONE_POLICY },
+    Removed { command: "bench trace", flag: "--eviction", reason: ONE_POLICY },
+];
+
+/// What to say of arguments that clap refuses, if it is for a flag that was renamed or removed.
 pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<String> {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
@@ -40,11 +55,15 @@ pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<Str
     };
     let command = arguments.iter().skip(1).take_while(|word| !word.starts_with('-'));
     let command: Vec<&str> = command.map(String::as_str).collect();
-    let is_of = |it: &&Renamed| {
-        let names: Vec<&str> = it.command.split(' ').collect();
-        flag.split('=').next() == Some(it.from) && command.starts_with(&names)
+    let is = |of: &str, name: &str| {
+        let names: Vec<&str> = of.split(' ').collect();
+        flag.split('=').next() == Some(name) && command.starts_with(&names)
     };
-    let Renamed { from, to, example, .. } = FLAGS.iter().find(is_of)?;
+    if let Some(it) = REMOVED.iter().find(|it| is(it.command, it.flag)) {
+        return Some(format!("{} is gone: {}", it.flag, it.reason));
+    }
+    let renamed = FLAGS.iter().find(|it| is(it.command, it.from));
+    let Renamed { from, to, example, .. } = renamed?;
     Some(format!("{from} was renamed to {to}: write {example}"))
 }
 
@@ -73,6 +92,10 @@ mod tests {
             let kind = found.err().map(|error| error.kind());
             // Another flag may be missing.
             assert!(matches!(kind, None | Some(ErrorKind::MissingRequiredArgument)), "{accepted}");
+        }
+        for Removed { command, flag, .. } in REMOVED {
+            let said = said(&format!("entresol {command} {flag} fifo")).expect("it is explained");
+            assert!(said.contains("--favour"), "{said}");
         }
         assert_eq!(said("entresol profile --seconds 3"), None);
         assert_eq!(said("entresol torture store --seeed 3"), None);

@@ -107,13 +107,12 @@ struct TenantFlags {
     /// Size of a segment; chosen from the quota unless given.
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<String>,
-    /// The largest value taken [default: 1MiB].
+    /// The largest value taken [default: 1MiB, or what fits a segment].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<String>,
-    /// Which segment goes when room is short: merge, fifo, random or least-utilised
-    /// [default: merge].
-    #[arg(long, value_name = "POLICY")]
-    eviction: Option<String>,
+    /// Misses that eviction keeps few: objects or bytes [default: objects].
+    #[arg(long, value_name = "WHAT")]
+    favour: Option<String>,
     /// For measuring: answer every get with this many bytes and every store with success, without
     /// a cache; what is left is the cost of the connection.
     #[arg(long, value_name = "SIZE", hide = true)]
@@ -221,7 +220,7 @@ impl TenantFlags {
             cost_table: self.cost_table.clone().map(spanned),
             segment_size: size(&self.segment_size),
             value_limit: size(&self.value_limit),
-            eviction: self.eviction.clone().map(spanned),
+            favour: self.favour.clone().map(spanned),
             // Sharing needs more tenants than the one that flags describe.
             ..RawTenant::default()
         }

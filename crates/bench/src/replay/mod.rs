@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::error::BenchError;
 use crate::load::{Address, Dialect, LatencySummary};
 use crate::progress::Progress;
-pub use entresol_cache::Eviction;
+pub use entresol_cache::Favour;
 pub use entresol_media::MediumSpec;
 
 use crate::trace::{Operation, SizeDistribution, TraceFormat, TraceReader, TraceRequest};
@@ -44,10 +44,10 @@ pub struct DirectTenant {
     pub medium_bytes: ByteSize,
     /// Size of a segment; derived from the quota if absent.
     pub segment_bytes: Option<ByteSize>,
-    /// Largest value that the cache accepts.
-    pub value_bytes_max: ByteSize,
-    /// Policy that selects the segment to evict.
-    pub eviction: Eviction,
+    /// Largest value that the cache accepts; derived from the segments if absent.
+    pub value_bytes_max: Option<ByteSize>,
+    /// Misses that eviction keeps few.
+    pub favour: Favour,
 }
 
 /// Options of a replay.
@@ -320,8 +320,8 @@ mod tests {
                 dram_bytes: ByteSize::mib(16),
                 medium_bytes: ByteSize(0),
                 segment_bytes: None,
-                value_bytes_max: ByteSize::mib(1),
-                eviction: Eviction::Merge,
+                value_bytes_max: None,
+                favour: Favour::Objects,
             }),
         }
     }

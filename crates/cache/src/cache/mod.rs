@@ -80,6 +80,13 @@ impl Cache {
         &self.shared.name
     }
 
+    /// Returns the bytes of the largest value that is accepted. A key of more than 40 bytes leaves it
+    /// less room if no limit was given.
+    #[must_use]
+    pub fn value_limit(&self) -> ByteSize {
+        ByteSize(self.shared.value_bytes_max)
+    }
+
     /// Returns the account that every access to the medium is charged to.
     #[must_use]
     pub fn account(&self) -> &Arc<Account> {
@@ -164,7 +171,7 @@ impl Cache {
         if let Some(restart) = &shared.restart {
             restart.note_time(now);
         }
-        for shard in &shared.shards {
+        for shard in shared.all_shards() {
             if let Some(mut shard) = shard.try_lock() {
                 shard.seal_expired(shared, now);
             }
@@ -219,7 +226,7 @@ fn gather(shared: &Shared) -> Statistics {
         }
     }
     let elsewhere = shared.values.is_elsewhere();
-    let metadata_bytes = shared.segments.bytes();
+    let metadata_bytes = shared.segments.bytes() + shared.young.bytes();
     Statistics {
         items,
         item_bytes,
