@@ -18,7 +18,7 @@ begin_run() {
 
 # What the checked build is made of: assertions by its profile, mutation sites by these features.
 checked_build=(--workspace --profile checked --features
-    entresol-index/mutants,entresol-store/mutants,entresol-bench/mutants)
+    entresol-index/mutants,entresol-store/mutants,entresol-torture/mutants)
 
 # Debian's packages by the program that each is needed for.
 packages=(qemu-system-x86_64:qemu-system-x86 memcached:memcached memccapable:libmemcached-tools

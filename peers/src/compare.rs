@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::ValueEnum;
 use entresol_base::{ByteSize, duration};
-use entresol_bench::progress::Progress;
+use entresol_measure::progress::Progress;
 use entresol_bench::ycsb::Workload;
 use entresol_media::files;
 

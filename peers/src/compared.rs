@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context;
-use entresol_bench::report::table::number;
-use entresol_bench::statistics::{PAIRS_MIN, Spread, paired_ratio};
+use entresol_measure::report::table::number;
+use entresol_measure::statistics::{PAIRS_MIN, Spread, paired_ratio};
 use entresol_media::files;
 use serde::{Deserialize, Serialize};
 

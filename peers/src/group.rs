@@ -28,7 +28,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Creates a group with room for so many bytes.
+    /// Creates a group with room for `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> anyhow::Result<Group> {
         let group = make(bytes).context(
             "no control group can be made: run as root where the memory controller is mounted \

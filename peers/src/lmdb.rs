@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 use entresol_bench::ycsb::{Engine, Opening};
 use heed::types::Bytes;
 use heed::{Env, EnvFlags, EnvOpenOptions};

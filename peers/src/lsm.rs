@@ -1,6 +1,6 @@
 //! fjall: sorted runs in levels, with a journal.
 
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 use entresol_bench::ycsb::{Engine, Opening};
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};

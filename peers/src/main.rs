@@ -21,7 +21,7 @@ mod ycsb;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 use entresol_bench::ycsb::{Engine, Entresol, Opening};
 
 /// Compare Entresol with other people's stores.

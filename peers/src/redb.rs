@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::redb::{Builder, Database, Durability, ReadableDatabase, TableDefinition};
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 use entresol_bench::ycsb::{Engine, Opening};
 
 use crate::interval::Interval;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::rocksdb::{BlockBasedOptions, Cache, DB, DBCompressionType, Options};
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 use entresol_bench::ycsb::{Engine, Opening};
 
 use crate::interval::Interval;
@@ -25,7 +25,7 @@ fn failed(error: ::rocksdb::Error) -> BenchError {
     BenchError::Engine { engine: "rocksdb", what: error.into_string() }
 }
 
-/// Returns the options that RocksDB's documentation advises for so much memory. `README.md` names
+/// Returns the options that RocksDB's documentation advises for the given memory. `README.md` names
 /// its pages.
 fn options(opening: &Opening<'_>) -> Result<Options, BenchError> {
     let memory = opening.options.memory_bytes.map_or(MEMORY_BYTES, |bytes| bytes.0);

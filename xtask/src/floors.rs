@@ -4,17 +4,20 @@ use crate::metadata::{Metadata, Package, manifest};
 use crate::problem::Problem;
 
 /// Every crate of the plan, including those still to come.
-const FLOORS: [(&str, u8); 10] = [
+const FLOORS: [(&str, u8); 13] = [
     ("base", 0),
     ("media", 1),
     ("protocol", 1),
     ("cache", 2),
     ("index", 2),
     ("sharing", 2),
+    ("measure", 3),
     ("store", 3),
     ("bench", 4),
     ("server", 4),
-    ("cli", 5),
+    ("torture", 4),
+    ("reproduce", 5),
+    ("cli", 6),
 ];
 
 /// Arrows that run down but are forbidden: the server reaches indexes through the store only.
@@ -121,6 +124,9 @@ mod tests {
             ("entresol-base", "entresol-media", "above it"),
             ("entresol-cache", "entresol-sharing", "beside it"),
             ("entresol-bench", "entresol-server", "beside it"),
+            ("entresol-torture", "entresol-bench", "beside it"),
+            ("entresol-measure", "entresol-store", "beside it"),
+            ("entresol-bench", "entresol-reproduce", "above it"),
             ("entresol-server", "entresol-index", "may not use"),
             ("entresol-media", "xtask", "outside the drawing"),
             ("entresol-attic", "entresol-base", "has no floor"),

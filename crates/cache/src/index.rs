@@ -25,8 +25,9 @@
 use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
+use entresol_base::sync::Mutex;
+use entresol_base::thread;
 use entresol_media::{Direct, Line, RegionError};
-use parking_lot::Mutex;
 
 pub(crate) const BUCKET_BYTES: u64 = 64;
 const SLOTS: usize = 7;
@@ -365,6 +366,7 @@ impl Index {
     /// one.
     #[inline]
     pub(crate) fn lock_probed(&self, hash: u64) -> Option<One<'_>> {
+        thread::step();
         let Probe { found, line } = self.probe(hash)?;
         if found.header & LOCK != 0 {
             return None;
@@ -382,6 +384,7 @@ impl Index {
 
     /// Locks both of a key's buckets.
     pub(crate) fn lock(&self, hash: u64) -> Pair<'_> {
+        thread::step();
         loop {
             let n = self.buckets.load(Ordering::Acquire);
             let (first, second) = addresses(hash, n);
@@ -443,7 +446,7 @@ impl Index {
             }
             spins += 1;
             if spins.is_multiple_of(64) {
-                std::thread::yield_now();
+                thread::yield_now();
             } else {
                 std::hint::spin_loop();
             }

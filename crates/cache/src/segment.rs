@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use entresol_base::Seconds;
-use parking_lot::Mutex;
+use entresol_base::sync::Mutex;
+use entresol_base::thread;
 
 /// Deadline of a segment that holds an item without expiry.
 pub(crate) const NEVER: u32 = 0;
@@ -72,6 +73,7 @@ impl Segment {
 
     /// Goes on to the next state; the caller alone may move it, from one of these.
     pub(crate) fn go_on(&self, from: &[State], to: State) {
+        thread::step();
         let before = State::from_u8(self.state.swap(to as u8, Ordering::SeqCst));
         assert!(from.contains(&before), "a segment became {to:?} from {before:?}, not {from:?}");
     }
@@ -104,6 +106,7 @@ impl Segment {
 
     /// Moves from one state to another; returns false if it was in a third.
     pub(crate) fn change_state(&self, from: State, to: State) -> bool {
+        thread::step();
         self.state
             .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
@@ -182,6 +185,7 @@ impl Writing {
     pub(crate) fn begin(&self, segment: u32) {
         let before = self.0.swap(segment + 1, Ordering::SeqCst);
         debug_assert!(before == 0, "segment {segment} comes before {} has ended", before - 1);
+        thread::step();
     }
 
     /// Ends the announced write.

@@ -1,4 +1,5 @@
-//! `entresol bench`: measure the cache or indexes in process, load a server, replay a trace.
+//! `entresol bench`: measures the cache, indexes or a store in process, loads a server, replays a
+//! trace.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,14 +9,14 @@ use crate::output::Output;
 use crate::ycsb;
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, duration};
-use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
 use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
-use entresol_bench::popularity::Popularity;
-use entresol_bench::progress::Progress;
 use entresol_bench::replay::{DirectTenant, Favour, MediumSpec, ReplayOptions, Tenant, replay};
-use entresol_bench::trace::TraceFormat;
+use entresol_measure::BenchError;
+use entresol_measure::popularity::Popularity;
+use entresol_measure::progress::Progress;
+use entresol_measure::trace::TraceFormat;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -27,11 +28,12 @@ pub(crate) struct Arguments {
 enum Command {
     /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
-    /// Measure indexes in process: in real time on memory, or counted on a model in virtual time.
+    /// Measure indexes in process: in real time on memory, or with counts on a model in virtual
+    /// time.
     Index(Box<IndexArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
     Trace(Box<TraceArguments>),
-    /// Put a store under YCSB's workloads or RocksDB's mixgraph, in process.
+    /// Measure a store under YCSB's workloads or RocksDB's mixgraph, in process.
     Ycsb(Box<ycsb::Arguments>),
 }
 
@@ -39,7 +41,7 @@ enum Command {
 struct CacheArguments {
     #[command(flatten)]
     output: Output,
-    /// Objects.
+    /// Number of objects.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u32,
     /// Size of a key.
@@ -68,10 +70,10 @@ struct DirectArguments {
     /// Operations in a timed loop.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     operations: u32,
-    /// How often every loop is run; medians are reported.
+    /// Number of runs of every loop; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
-    /// Whether the cache asks for huge pages.
+    /// Request huge pages for the cache.
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
 }
@@ -79,46 +81,46 @@ struct DirectArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load on a server")]
 struct LoadArguments {
-    /// The server: HOST:PORT or unix:PATH.
+    /// Server: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<Address>,
-    /// The server's process, whose processor time is reported; found by its address if it is on
-    /// this machine.
+    /// Process of the server, whose processor time is reported [default: found by its address on
+    /// this machine].
     #[arg(long, value_name = "PID", requires = "server")]
     server_pid: Option<u32>,
-    /// text or meta.
+    /// Dialect of the protocol: text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
-    /// The share of gets; the rest are sets.
+    /// Share of gets; the remaining requests are sets.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     get_share: f64,
-    /// Which keys are asked for: uniform, zipf or zipf:THETA.
+    /// Popularity of keys: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
-    /// How long a stored value lives, rounded up to whole seconds; 0 is for ever.
+    /// Time to live of a stored value, rounded up to whole seconds; 0 means no expiry.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse)]
     ttl: Duration,
-    /// Connections in all.
+    /// Number of connections.
     #[arg(long, value_name = "N", default_value_t = 16)]
     connections: usize,
-    /// Requests on their way per connection. Closed loop: sent in one write, and the next go when
-    /// all replies are there. Open loop: an upper bound.
+    /// Requests in flight per connection. In a closed loop they are sent in one write, and the next
+    /// ones after all replies. In an open loop it is an upper bound.
     #[arg(long, value_name = "N", default_value_t = 1)]
     depth: usize,
-    /// How long to measure.
+    /// Length of the measurement.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
     duration: Duration,
-    /// How long to run before.
+    /// Length of the warm-up.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
-    /// Open loop: so many requests a second fall due (Poisson), and each response time counts from
+    /// Open loop: this many requests per second fall due (Poisson), and response times count from
     /// then. Without it, a closed loop.
     #[arg(long, value_name = "REQUESTS/S", requires = "server")]
     rate: Option<f64>,
-    /// Let values carry their key and a checksum, and check every one: a wrong value fails the run.
+    /// Store a checksum and the key in each value and check every value; a wrong one fails the run.
     #[arg(long, requires = "server")]
     verify: bool,
-    /// Do not store every key once before.
+    /// Do not store every key once before the load.
     #[arg(long, requires = "server")]
     no_preload: bool,
 }
@@ -126,14 +128,14 @@ struct LoadArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Comparison of two servers")]
 struct AgainstArguments {
-    /// A second server under the same load, in interleaved pairs; the same one again checks the
+    /// Second server under the same load, in interleaved pairs; the first one again tests the
     /// method.
     #[arg(long, value_name = "HOST:PORT", requires = "server")]
     against: Option<Address>,
-    /// The second server's process.
+    /// Process of the second server.
     #[arg(long, value_name = "PID", requires = "against")]
     against_pid: Option<u32>,
-    /// How many pairs.
+    /// Number of pairs.
     #[arg(long, value_name = "N", default_value_t = 20, requires = "against")]
     pairs: usize,
 }
@@ -142,43 +144,43 @@ struct AgainstArguments {
 struct IndexArguments {
     #[command(flatten)]
     output: Output,
-    /// Only this index; may be given more than once [default: all that keep what they hold].
+    /// Index to measure; may be given more than once [default: all persistent ones].
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
-    /// Keys that are loaded before.
+    /// Keys to load before the workloads.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u64,
     /// Operations of each workload, all threads together [default: half the keys].
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1 of insert,
-    /// delete, read) or w2 (1:1:3); may be given more than once, and goes in that order
-    /// [default: insert, read, update, scan, delete].
+    /// Workload: insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1
+    /// of insert, delete, read) or w2 (1:1:3); may be given more than once, and they run in that
+    /// order [default: insert, read, update, scan, delete].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Size of a node, or of a leaf: 256, 512 or 1024 of sv-tree, from 128 to 1024 of fp-tree, to
-    /// 512 of ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, of wb-tree 512, of
+    /// Size of a node or a leaf: 256, 512 or 1024 for sv-tree, 128 to 1024 for fp-tree, 128 to 512
+    /// for ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, for wb-tree 512, for
     /// fp-tree 1024].
     #[arg(long, value_name = "SIZE")]
     node_size: Option<ByteSize>,
-    /// What it lies on: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
+    /// Medium of the index: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
     #[arg(long, value_name = "MEDIUM", default_value_t = MediumSpec::Dram)]
     medium: MediumSpec,
-    /// Threads that work at once.
+    /// Concurrent threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Put a cache in DRAM before it, for this share of the loaded keys. It is empty to begin with:
-    /// give many operations, or a read before the one that counts.
+    /// Put a cache in DRAM in front of the index, for this share of the loaded keys. It is empty at
+    /// first: give many operations, or a read before the workload that matters.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     cache_fraction: f64,
-    /// Whether the index is searched while that cache is probed: auto (while most look-ups miss),
-    /// serial or parallel.
+    /// Way of probing that cache: serial (before the index is searched), parallel, or auto
+    /// (parallel while most look-ups miss).
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = probing)]
     probing: Probing,
-    /// Which keys are looked for: uniform, zipf or zipf:THETA.
+    /// Popularity of keys in look-ups: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
-    /// How often everything is run; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
     /// Seed of keys and orders.
@@ -190,10 +192,10 @@ struct IndexArguments {
 struct TraceArguments {
     #[command(flatten)]
     output: Output,
-    /// The trace; zstd and xz are unpacked.
+    /// File of the trace; zstd and xz are decompressed.
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// twitter (seven columns), csv (columns named by a header) or keys (4 bytes each).
+    /// Format: twitter (seven columns), csv (columns named by a header) or keys (4 bytes each).
     #[arg(long, value_name = "FORMAT")]
     format: TraceFormat,
     /// Draw value sizes from this distribution (CacheLib's JSON) instead of the trace.
@@ -202,7 +204,7 @@ struct TraceArguments {
     /// Do not store after a miss.
     #[arg(long)]
     no_store_on_miss: bool,
-    /// Stop after so many requests.
+    /// Largest number of requests.
     #[arg(long, value_name = "N")]
     requests: Option<u64>,
     /// Seed of sizes and of the cache.
@@ -211,7 +213,7 @@ struct TraceArguments {
     /// Replay against this server, one request at a time: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "tenant")]
     server: Option<Address>,
-    /// text or meta.
+    /// Dialect of the protocol: text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
     #[command(flatten)]
@@ -222,7 +224,7 @@ struct TraceArguments {
 #[command(next_help_heading = "The cache in process")]
 #[group(id = "tenant", multiple = true)]
 struct TenantArguments {
-    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
+    /// Medium of the values: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
     /// file:PATH,model=NAME [default: dram].
     #[arg(long, value_name = "MEDIUM")]
     medium: Option<MediumSpec>,
@@ -232,10 +234,10 @@ struct TenantArguments {
     /// Quota of a medium other than dram.
     #[arg(long, value_name = "SIZE")]
     medium_quota: Option<ByteSize>,
-    /// Size of a segment; chosen from the quota unless given.
+    /// Size of a segment [default: derived from the quota].
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<ByteSize>,
-    /// The largest value taken [default: 1MiB, or what fits a segment].
+    /// Largest value that is accepted [default: 1MiB, or what fits a segment].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<ByteSize>,
     /// Misses that eviction keeps few: objects or bytes [default: objects].
@@ -265,7 +267,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Measures, watched by `progress`, and answers what came of it, also if that was interrupted.
+/// Runs a measurement under `progress` and returns its result, also after an interruption.
 fn measured<T>(
     progress: &Progress,
     measure: impl FnOnce(&Progress) -> Result<T, BenchError>,

@@ -1,4 +1,4 @@
-//! `entresol config`: look at a configuration without running it.
+//! `entresol config`: examines a configuration without running it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what is wrong with a configuration, and where.
+    /// Report the errors of a configuration and their positions.
     Check {
-        /// The configuration.
+        /// File of the configuration.
         file: PathBuf,
         /// Print one JSON object, with every problem.
         #[arg(long)]

@@ -4,10 +4,10 @@ use base64::engine::general_purpose::STANDARD;
 use base64::{DecodeError, Engine};
 use clap::ValueEnum;
 
-/// The form of keys and values on the command line.
+/// Form of keys and values on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// As it is.
+    /// Bytes as they are.
     Text,
     /// Two hexadecimal digits a byte.
     Hex,
@@ -74,7 +74,7 @@ mod tests {
                 assert_eq!(form.read(&text), Ok(bytes.clone()), "{text}");
             }
         }
-        // The examples of RFC 4648.
+        // Examples of RFC 4648.
         for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foobar", "Zm9vYmFy")] {
             assert_eq!(Form::Base64.show(bytes.as_bytes()).unwrap(), text);
         }

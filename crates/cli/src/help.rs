@@ -1,8 +1,8 @@
-//! What stands at the end of every `--help`: examples, and what the exit status says.
+//! Text at the end of every `--help`: examples, and the meaning of the exit status.
 
 use clap::Command;
 
-/// Commands, by their names, with examples.
+/// Examples of each command, by its name.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("", &["entresol serve -m 1024", "entresol bench cache --keys 100000 --rounds 1"]),
     (
@@ -84,7 +84,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("store place list", &["entresol store place list /var/tmp/shelf"]),
 ];
 
-/// The exit status of commands that differ from the rest.
+/// Exit statuses of commands that differ from the others.
 const STATUSES: &[(&str, &str)] = &[
     (
         "serve",
@@ -99,7 +99,7 @@ const STATUSES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The exit status of all others.
+/// Exit status of all other commands.
 const STATUS: &str = "0 done, 1 a check or comparison failed, 2 the arguments or the \
                       configuration are wrong, 130 interrupted";
 
@@ -107,8 +107,8 @@ fn of<T: Copy>(path: &str, all: &[(&str, T)]) -> Option<T> {
     all.iter().find(|(name, _)| *name == path).map(|(_, it)| *it)
 }
 
-/// A command, and all below it, with examples and the exit status behind their help. `path` is its
-/// name without the program's.
+/// Adds examples and the exit status to the help of a command and of all its subcommands. `path` is
+/// the name of the command without the program's.
 pub(crate) fn dressed(mut command: Command, path: &str) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();
     for name in names {

@@ -1,27 +1,27 @@
-//! Ctrl-C during long work: what was found so far is shown, or it is said what is lost.
+//! Ctrl-C during long work: it ends the work with its results so far, or states what is lost.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use anyhow::Context;
 use entresol_base::Stop;
-use entresol_bench::progress::Progress;
+use entresol_measure::progress::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Offset of exit statuses for signals: shells add it to the signal's number.
 const BY_SIGNAL: i32 = 128;
 
-/// The signal that asked for an end.
+/// Signal that requested an end.
 static SIGNAL: AtomicI32 = AtomicI32::new(SIGINT);
 
-/// The exit status of a command that was asked to end and has shown what it had.
+/// Returns the exit status of a command that was interrupted after it had shown its results.
 pub(crate) fn status() -> u8 {
     u8::try_from(BY_SIGNAL + SIGNAL.load(Relaxed)).unwrap_or(u8::MAX)
 }
 
-/// From now on SIGINT and SIGTERM ask the work for an end with what it has. A second one ends the
-/// command at once.
+/// Makes SIGINT and SIGTERM request an end of the work with its results so far. A second signal
+/// ends the command at once.
 pub(crate) fn watch(progress: &Progress) -> anyhow::Result<()> {
     let (shown, stop) = (progress.clone(), progress.stop().clone());
     on_signals(move |signal| {
@@ -35,8 +35,8 @@ pub(crate) fn watch(progress: &Progress) -> anyhow::Result<()> {
     })
 }
 
-/// From now on SIGINT and SIGTERM end the command with a sentence: what was under way, how much was
-/// done, and what `left` says of what is lost.
+/// Makes SIGINT and SIGTERM end the command with a sentence: the current work, its progress, and
+/// `left`, which states what is lost.
 pub(crate) fn announce(progress: &Progress, left: &'static str) -> anyhow::Result<()> {
     let progress = progress.clone();
     on_signals(move |signal| {
@@ -53,7 +53,7 @@ fn ask(stop: &Stop, signal: i32) {
 }
 
 fn tell(what: &str) {
-    // Who has no standard error any more is told nothing.
+    // A closed standard error cannot receive the message.
     let _ = writeln!(std::io::stderr(), "entresol: {what}");
 }
 

@@ -1,4 +1,4 @@
-//! The `entresol` command: arguments in, library calls out.
+//! The `entresol` command: parses arguments and calls the libraries.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -21,7 +21,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 
 /// A multi-tenant cache on the media of your choice, for memcached's clients.
 #[derive(Debug, Parser)]
@@ -33,13 +33,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the server; without --config one cache in DRAM on 127.0.0.1:11211.
+    /// Run the server; without --config, one cache in DRAM on 127.0.0.1:11211.
     Serve(Box<serve::Arguments>),
-    /// Watch how a running server's tenants share, live in the terminal.
+    /// Show live in the terminal how a running server's tenants share.
     Top(top::Arguments),
-    /// Look at a configuration without running it.
+    /// Examine a configuration without running it.
     Config(config::Arguments),
-    /// Measure: the cache in process, a server under load, a trace.
+    /// Measure the cache or an index in process, a server under load, a trace, or a store.
     Bench(bench::Arguments),
     /// Measure a medium: figures, advice, and the cost table that a server charges by.
     Profile(profile::Arguments),
@@ -47,13 +47,13 @@ enum Command {
     Store(store::Arguments),
     /// Run the papers' tables and figures on models, in virtual time: theirs beside ours.
     Reproduce(reproduce::Arguments),
-    /// Try crashes, by the thousand, in seeded histories; a failure comes with its command.
+    /// Try crashes by the thousand in seeded histories; a failure is reported with its command.
     Torture(torture::Arguments),
 }
 
-/// A check or a comparison failed.
+/// Exit status of a failed check or comparison.
 const FAILED: u8 = 1;
-/// The arguments or the configuration are wrong, or what they ask for cannot be had.
+/// Exit status of wrong arguments, of a wrong configuration, and of requests that cannot be met.
 const WRONG: u8 = 2;
 /// Exit status of a check that could not look at everything.
 const INCOMPLETE: u8 = 3;
@@ -70,7 +70,7 @@ impl fmt::Display for Incomplete {
 
 impl Error for Incomplete {}
 
-/// Somebody asked for an end; it says what became of the work.
+/// Error of an interruption, with the state in which it left the work.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) &'static str);
 
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         }
     };
     if matches!(command, Command::Store(_) | Command::Bench(_) | Command::Torture(_)) {
-        // A store has a file open for each run and segment, and says itself if there are too few.
+        // A store opens a file for each run and segment, and reports a limit that is too low.
         _ = entresol_media::machine::raise_descriptor_limit(u64::MAX);
     }
     let done = match command {
@@ -113,8 +113,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments. Help, and what clap refuses, it tells itself, and ends the command; what is left
-/// to tell is a flag that was renamed.
+/// Parses the arguments. Clap prints help and its own errors, and exits; a renamed flag is reported
+/// by the caller.
 fn parse() -> anyhow::Result<Arguments> {
     let given: Vec<_> = std::env::args_os().collect();
     let matches = help::dressed(Arguments::command(), "").try_get_matches_from(&given);
@@ -136,7 +136,7 @@ fn status_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// 1 if a measurement or a check failed, 2 if the arguments are to blame.
+/// Returns 1 if a measurement or a check failed, 2 if the arguments are to blame.
 fn status_of_bench(error: &BenchError) -> u8 {
     match error {
         BenchError::Interrupted { .. } => interrupt::status(),

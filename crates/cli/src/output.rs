@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use entresol_bench::BenchError;
-use entresol_bench::progress::Progress;
-use entresol_bench::report::{Page, Table};
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::report::{Page, Table};
 use serde::Serialize;
 
-/// Where results go.
+/// Flags for the output of results.
 #[derive(Debug, Args)]
 pub(crate) struct Output {
     /// Print one JSON object instead of tables.
@@ -21,20 +21,20 @@ pub(crate) struct Output {
     pub(crate) report: Option<PathBuf>,
 }
 
-/// A result with all that is needed to repeat it.
+/// Result with everything that is needed to repeat it.
 #[derive(Serialize)]
 struct Labelled<'a, T> {
     version: &'static str,
     machine: String,
     command: String,
-    /// Whether somebody asked for an end: then there is less than was asked for.
+    /// True if the user interrupted the measurement; the results are then incomplete.
     interrupted: bool,
     #[serde(flatten)]
     result: &'a T,
 }
 
 impl Output {
-    /// Prints tables or JSON, and writes the page if one is wanted; an error if the measurement was
+    /// Prints tables or JSON and writes the page if requested. Fails if the measurement was
     /// interrupted.
     pub(crate) fn put(
         &self,
@@ -53,7 +53,7 @@ impl Output {
         };
         let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
         let printed = self.print(&json, tables);
-        // A long measurement is not lost because one of the two outputs has no room.
+        // A failure of one output must not lose the other after a long measurement.
         if let Some(folder) = &self.report {
             let mut page = page();
             page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));

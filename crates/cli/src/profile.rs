@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use entresol_base::ByteSize;
 use entresol_bench::profile::{ProfileOptions, default_place, profile, save_costs};
-use entresol_bench::progress::Progress;
+use entresol_measure::progress::Progress;
 use entresol_media::MediumSpec;
 
 use crate::interrupt;
@@ -15,35 +15,35 @@ use crate::output::Output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// What to measure: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or model:NAME. A file that
-    /// somebody else made is refused.
+    /// Medium to measure: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or model:NAME. A file
+    /// that another program made is refused.
     #[arg(long, value_name = "MEDIUM")]
     medium: MediumSpec,
-    /// A second medium of the same kind, measured in turns with the first.
+    /// A second medium of the same kind, measured by turns with the first.
     #[arg(long, value_name = "MEDIUM")]
     against: Option<MediumSpec>,
     /// Measure everything, for minutes.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Measure what fits into a minute; the default.
+    /// Measure as much as fits into a minute; the default.
     #[arg(long)]
     quick: bool,
-    /// The most threads [default: the number of processors; for a model of memory as many as keep
-    /// it busy: from 16 on doubled until that raises no rate of random reads or writes of 64 B,
+    /// Largest number of threads [default: the number of processors; for a model of memory as many
+    /// as keep it busy: 16, doubled until that raises no rate of random reads or writes of 64 B,
     /// 256 B and 4 KiB by more than 2%].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// How much is read from; memory is written in another half of it
-    /// [default: 1GiB, with --full 4GiB].
+    /// Size of the area that is read; an area of half the size is written [default: 1GiB, with
+    /// --full 4GiB].
     #[arg(long, value_name = "SIZE")]
     size: Option<ByteSize>,
-    /// Whether memory asks for huge pages.
+    /// Request huge pages for memory.
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
-    /// Leave a file behind that was made for measuring.
+    /// Keep a file that was made for measuring.
     #[arg(long)]
     keep: bool,
-    /// Seed of what is drawn.
+    /// Seed of random draws.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Save the cost table here instead of beside the medium.
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let result = profile(&options, &progress);
     progress.finish();
     let result = result?;
-    // An error if it was interrupted: costs of fewer rounds are shown, and not saved.
+    // Fails after an interruption: costs of fewer rounds are shown but not saved.
     let name = ("profile", &progress);
     arguments.output.put(name, &result, &result.tables(), || result.page())?;
     let place = match (&arguments.save, arguments.no_save) {

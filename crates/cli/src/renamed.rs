@@ -1,14 +1,14 @@
-//! Flags that have other names now, or are gone: refused, with the name or the reason.
+//! Flags that were renamed or removed: they are refused with their present name or the reason.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// A flag that was renamed.
+/// Flag that was renamed.
 struct Renamed {
-    /// The command, without the program's name.
+    /// Name of the command, without the program's.
     command: &'static str,
     from: &'static str,
     to: &'static str,
-    /// What is written otherwise as well.
+    /// Present flag with an example of its value.
     example: &'static str,
 }
 
@@ -31,9 +31,9 @@ const fn renamed(
     Renamed { command, from, to, example }
 }
 
-/// A flag that is gone.
+/// A removed flag.
 struct Removed {
-    /// The command, without the program's name.
+    /// Command, without the program's name.
     command: &'static str,
     flag: &'static str,
     reason: &'static str,
@@ -46,7 +46,7 @@ const REMOVED: &[Removed] = &[
     Removed { command: "bench trace", flag: "--eviction", reason: ONE_POLICY },
 ];
 
-/// What to say of arguments that clap refuses, if it is for a flag that was renamed or removed.
+/// Explains an error of clap if its cause is a renamed or removed flag.
 pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<String> {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
         (error.kind(), error.get(ContextKind::InvalidArg))

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use entresol_bench::BenchError;
-use entresol_bench::progress::Progress;
-use entresol_bench::report::Table;
-use entresol_bench::reproduce::{
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::report::Table;
+use entresol_reproduce::{
     Catalogue, Entry, Known, Reproductions, Settings, Took, everything, reproduce, select,
 };
 use serde::Serialize;
@@ -20,34 +20,34 @@ use crate::output::{Output, save};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Which: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; none for everything.
-    /// What is measured in real time, 002-fig5a, runs only if it is named.
+    /// Entries to run: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; by default
+    /// everything. 002-fig5a is measured in real time and runs only if it is named.
     names: Vec<String>,
-    /// Name them, or all, and what they show and what is missing, and run nothing.
+    /// List these entries, or all, with what they show and what is missing, and run nothing.
     #[arg(long)]
     list: bool,
-    /// Seed of everything that is drawn.
+    /// Seed of all random draws.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Take as many keys as the scenario is made for where fewer are taken otherwise: 10 million in
-    /// 000-fig17, 5 million in 000-fig19. They take a quarter of an hour then.
+    /// Use as many keys as the scenario is designed for instead of fewer: 10 million in 000-fig17,
+    /// 5 million in 000-fig19. These then take a quarter of an hour.
     #[arg(long)]
     full_scale: bool,
-    /// So many entries at a time, as many as there are processors if it is not said. The results
-    /// are the same.
+    /// Entries to run at a time [default: the number of processors]. The results do not depend on
+    /// it.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Succeed if exactly those checks fail that are known to, and none more than is known.
+    /// Succeed if exactly the known checks fail, and none by more than is known.
     #[arg(long)]
     accept_known: bool,
-    /// The list of checks that are known to fail, instead of the one that is built in.
+    /// List of checks that are known to fail, instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     expected: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// How many of the slowest entries are named.
+/// Number of slowest entries that are named.
 const SLOWEST: usize = 10;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let jobs = arguments.jobs.unwrap_or_else(processors);
     let (mut results, took) = reproduce(&chosen, &settings, &progress, jobs);
     progress.finish();
-    results.mark(known);
+    known.mark(&mut results);
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
         let json = serde_json::to_string_pretty(&results).context("the results as JSON")?;
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.accept_known { held_to(known, &results) } else { passed(&results) }
 }
 
-/// Fails if anything is outside its tolerance.
+/// Fails if any check is outside its tolerance.
 fn passed(results: &Reproductions) -> anyhow::Result<()> {
     let failed = results.failed();
     if failed.is_empty() {
@@ -97,7 +97,7 @@ fn passed(results: &Reproductions) -> anyhow::Result<()> {
     Err(BenchError::Failed(format!("outside its tolerance: {}", failed.join(", "))).into())
 }
 
-/// Fails unless exactly that is outside its tolerance of which it is known.
+/// Fails unless exactly the known failures are outside their tolerances.
 fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
     let judgement = known.judge(results)?;
     let mut err = std::io::stderr().lock();
@@ -111,7 +111,7 @@ fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
     Err(BenchError::Failed(format!("not as is known:\n  {problems}")).into())
 }
 
-/// The entries that took longest.
+/// Lists the entries that took longest.
 fn slowest(mut took: Vec<Took>) -> String {
     took.sort_by_key(|took| std::cmp::Reverse(took.time));
     let mut text = String::new();
@@ -138,11 +138,11 @@ struct List {
     missing: Vec<Missing>,
 }
 
-/// What the papers measure and nothing here does.
+/// Measurement of the papers that is missing here.
 #[derive(Debug, Serialize)]
 struct Missing {
     entry: String,
-    /// None if all of the entry is missing.
+    /// Name of the check, or `None` if the whole entry is missing.
     check: Option<String>,
     reason: String,
 }

@@ -1,4 +1,4 @@
-//! `entresol serve`: makes settings of flags and file, and a running server of settings.
+//! `entresol serve`: derives settings from flags and a file, and starts a server with them.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -13,52 +13,52 @@ use entresol_server::config::{
 };
 use tracing_subscriber::filter::LevelFilter;
 
-/// Name of the only tenant when no file names any.
+/// Name of the only tenant if no file names any.
 const TENANT: &str = "default";
 const LISTEN_ON: &str = "127.0.0.1";
 const PORT: u16 = 11211;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Read tenants and limits from this file; flags of the whole server go before it.
+    /// Read tenants and limits from this file; flags of the whole server take precedence over it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
     tenant: TenantFlags,
-    /// Once listening, write `TENANT ADDRESS:PORT` lines here.
+    /// Write lines of `TENANT ADDRESS:PORT` to this file once the server listens.
     #[arg(long, value_name = "PATH")]
     port_file: Option<PathBuf>,
-    /// How much to log: error, warn, info, debug or trace.
+    /// Level of logging: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
 }
 
-/// Flags that go with a file and without.
+/// Flags that are valid with a file and without.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The whole server")]
 struct ServerFlags {
-    /// Event loops, one thread each; one for each processor unless given.
+    /// Event loops, with one thread each [default: one for each processor].
     #[arg(long, value_name = "N")]
     threads: Option<i64>,
-    /// Where /metrics, /healthz, /stats.json, /sharing.json and the page / are served, or off
-    /// [default: 127.0.0.1:11280].
+    /// Listener of /metrics, /healthz, /stats.json, /sharing.json and the page /, or off [default:
+    /// 127.0.0.1:11280].
     #[arg(long, value_name = "HOST:PORT|off")]
     admin: Option<String>,
     /// Log requests that take longer than this, or off [default: off].
     #[arg(long, value_name = "TIME|off")]
     slow_log: Option<String>,
-    /// How long a stopping server waits for clients to take their replies [default: 5s].
+    /// Time that a stopping server waits for clients to take their replies [default: 5s].
     #[arg(long, value_name = "TIME")]
     drain_time: Option<String>,
     /// Keep the caches over a restart in this folder.
     #[arg(long, value_name = "FOLDER")]
     restart_from: Option<String>,
-    /// Ask for huge pages [default: true].
+    /// Request huge pages [default: true].
     #[arg(long, value_name = "true|false")]
     huge_pages: Option<bool>,
-    /// How block files are read and written: auto, io-uring or threads [default: auto].
+    /// Backend that reads and writes block files: auto, io-uring or threads [default: auto].
     #[arg(long, value_name = "BACKEND")]
     io_backend: Option<String>,
     /// Allow listeners that other machines can reach; the protocol has no password.
@@ -66,55 +66,55 @@ struct ServerFlags {
     allow_remote: bool,
 }
 
-/// Flags of the one tenant that is served without a file.
+/// Flags of the only tenant, which is served without a file.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The one tenant served without --config")]
 #[group(id = "tenant", multiple = true, conflicts_with = "config")]
 struct TenantFlags {
-    /// Listen here; may be given several times, port 0 lets the system choose
+    /// Listen on this address; may be given several times, and port 0 lets the system choose
     /// [default: 127.0.0.1:11211, unless there is a UNIX socket].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Vec<String>,
-    /// Listen on this port of 127.0.0.1, as --listen 127.0.0.1:PORT.
+    /// Listen on this port of 127.0.0.1, like --listen 127.0.0.1:PORT.
     #[arg(short, long, value_name = "PORT", conflicts_with = "listen", value_parser = port)]
     port: Option<u16>,
     /// Listen on this UNIX socket.
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<String>,
-    /// The UNIX socket's file mode, octal [default: 700].
+    /// File mode of the UNIX socket, octal [default: 700].
     #[arg(long, value_name = "MODE")]
     unix_socket_mode: Option<String>,
-    /// Connections at a time [default: 1024].
+    /// Largest number of connections [default: 1024].
     #[arg(long, value_name = "N")]
     connections: Option<i64>,
-    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
+    /// Medium of the values: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
     /// file:PATH,model=NAME [default: dram].
     #[arg(long, value_name = "MEDIUM")]
     medium: Option<String>,
     /// Quota of DRAM: keys, metadata, tables and, with dram, values [default: 64MiB].
     #[arg(long, value_name = "SIZE")]
     dram_quota: Option<String>,
-    /// Quota of DRAM in megabytes (MiB), as --dram-quota with a number alone.
+    /// Quota of DRAM in megabytes (MiB), like --dram-quota with a plain number.
     #[arg(short = 'm', long, value_name = "MEGABYTES", conflicts_with = "dram_quota",
         value_parser = clap::value_parser!(u32).range(1..))]
     memory_limit: Option<u32>,
     /// Quota of a medium other than dram.
     #[arg(long, value_name = "SIZE")]
     medium_quota: Option<String>,
-    /// The medium's cost table; looked for beside the medium unless given.
+    /// Cost table of the medium [default: the one beside the medium].
     #[arg(long, value_name = "FILE")]
     cost_table: Option<String>,
-    /// Size of a segment; chosen from the quota unless given.
+    /// Size of a segment [default: derived from the quota].
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<String>,
-    /// The largest value taken [default: 1MiB, or what fits a segment].
+    /// Largest value that is accepted [default: 1MiB, or what fits a segment].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<String>,
     /// Misses that eviction keeps few: objects or bytes [default: objects].
     #[arg(long, value_name = "WHAT")]
     favour: Option<String>,
-    /// For measuring: answer every get with this many bytes and every store with success, without
-    /// a cache; what is left is the cost of the connection.
+    /// For measurements: answer every get with this many bytes and every store with success,
+    /// without a cache. The cost of the connection remains.
     #[arg(long, value_name = "SIZE", hide = true)]
     null_store: Option<ByteSize>,
 }
@@ -177,7 +177,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
     Ok(read?)
 }
 
-/// Reads the settings anew, for a reload.
+/// Reads the settings again, for a reload.
 fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
     if arguments.config.is_none() {
         return Err("there is no configuration file to read again; give --config".to_owned());
@@ -186,7 +186,7 @@ fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
 }
 
 impl ServerFlags {
-    /// Replaces the file's values by flags that were given.
+    /// Replaces values of the file by flags that were given.
     fn put_over(&self, raw: &mut RawConfig) {
         put(&mut raw.threads, self.threads);
         put(&mut raw.admin, self.admin.clone());
@@ -227,7 +227,8 @@ impl TenantFlags {
     }
 }
 
-/// A port to listen on. What memcached takes 0 for, no port, is not what it means elsewhere.
+/// Parses a port to listen on. Port 0 is refused: it means no port to memcached, but any port
+/// elsewhere.
 fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(0) => Err("write --listen 127.0.0.1:0 for a port that the system chooses, and \
@@ -238,7 +239,7 @@ fn port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// A value that stands in no file.
+/// Wraps a value that does not come from a file.
 fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
@@ -249,7 +250,7 @@ fn put<T>(place: &mut Option<Spanned<T>>, given: Option<T>) {
     }
 }
 
-/// Checks that the port file can be written, before anything is made for the server.
+/// Checks that the port file can be written, before the server acquires anything.
 fn check_port_file(path: &Path) -> anyhow::Result<()> {
     let trial = path.with_added_extension("trial");
     entresol_media::files::write_atomically(&trial, b"")

@@ -24,13 +24,13 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The server's admin listener.
+    /// Admin listener of the server.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11280", value_parser = server)]
     server: SocketAddr,
-    /// How often to look.
+    /// Interval between two looks at the server.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// Look once and end.
+    /// Show the state once and exit.
     #[arg(long)]
     once: bool,
     /// Print a JSON object for each look instead of the screen.

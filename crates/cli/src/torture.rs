@@ -1,4 +1,4 @@
-//! `entresol torture`: seeded histories with crashes, until time is up or something fails.
+//! `entresol torture`: runs seeded histories with crashes until time is up or one fails.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -12,12 +12,11 @@ use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use entresol_base::duration;
-use entresol_bench::index::IndexName;
-use entresol_bench::progress::Progress;
-use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::index::IndexName;
+use entresol_measure::progress::Progress;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{ModelName, files};
-use entresol_store::trial::load::{Load, load_while};
+use entresol_torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -30,20 +29,20 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// The crash machine tries itself, on toy structures in an emulated region and simulated files.
+    /// Test the crash machine itself, on toy structures in an emulated region and simulated files.
     Media(Media),
-    /// Indexes, under crashes at every drain, also in recovery.
+    /// Try indexes under crashes at every drain, also during recovery.
     Index(Index),
-    /// The store, on a simulated disk under power cuts, deaths of its process, and damage to its
-    /// files; with --processes real processes on a real directory, really killed; with --waits how
+    /// Try the store on a simulated disk under power cuts, deaths of its process, and damage to its
+    /// files; with --processes, kill real processes on a real directory; with --waits, measure how
     /// long operations wait under a full load.
     Store(Store),
-    /// A process that is to be killed.
+    /// Run a process that is to be killed.
     #[command(hide = true)]
     StoreChild(StoreChild),
 }
 
-/// What keeps its contents when the power fails.
+/// Parts of the machine that keep their contents at a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Domain {
     /// The memory (ADR).
@@ -56,23 +55,23 @@ enum Domain {
 struct Store {
     #[command(flatten)]
     histories: Histories,
-    /// Let real processes write, and kill them.
+    /// Run real processes that write, and kill them.
     #[arg(long, conflicts_with_all = ["histories", "nested", "known"])]
     processes: bool,
-    /// Kill so many.
+    /// Number of processes to kill.
     #[arg(long, value_name = "N", requires = "processes")]
     kills: Option<u64>,
-    /// Where they write: a directory to be made, which is removed if nothing is wrong; pmem:PATH on
-    /// persistent memory, pmem:PATH,assume-dax on what stands in for it [default: a new one in the
-    /// current directory].
+    /// Directory of the processes, to be made; it is removed if nothing is wrong. pmem:PATH is
+    /// persistent memory, pmem:PATH,assume-dax lets an ordinary file system stand in for it
+    /// [default: a new one in the current directory].
     #[arg(long, value_name = "PATH", requires = "processes",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: Option<StorePlace>,
-    /// Instead, put a load at full rate on a simulated drive for --duration of virtual time, and
-    /// tell the longest waits and their causes. One of more than 100 ms fails.
+    /// Put a load at full rate on a simulated drive for --duration of virtual time instead, and
+    /// report the longest waits with their causes. A wait of more than 100 ms fails.
     #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
     waits: bool,
-    /// The model of that drive.
+    /// Model of that drive.
     #[arg(long, value_name = "MODEL", requires = "waits", default_value = "nvme-9300")]
     model: ModelName,
 }
@@ -85,10 +84,10 @@ struct StoreChild {
     round: u64,
 }
 
-/// Where memory keeps its contents, for what lies in memory.
+/// Persistence domain, for subjects in memory.
 #[derive(Debug, Args)]
 struct Domains {
-    /// Only under this model; otherwise under both.
+    /// Model of persistence [default: both].
     #[arg(long)]
     domain: Option<Domain>,
 }
@@ -105,7 +104,7 @@ struct Media {
     histories: Histories,
     #[command(flatten)]
     domains: Domains,
-    /// Only this structure: tree, log, cells or files; may be given more than once.
+    /// Structure to try: tree, log, cells or files; may be given more than once [default: all].
     #[arg(long, value_name = "NAME")]
     structure: Vec<Structure>,
     /// Plant a bug, which must be found: missing-flush, missing-fence, wrong-order,
@@ -121,30 +120,31 @@ struct Index {
     histories: Histories,
     #[command(flatten)]
     domains: Domains,
-    /// Only this index; may be given more than once. Each has a history of each seed, under both
-    /// models.
+    /// Index to try; may be given more than once [default: all]. Each runs a history of each seed,
+    /// under both models.
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
 }
 
-/// What every subject is told.
+/// Flags of every subject.
 #[derive(Debug, Args)]
 struct Histories {
-    /// Seed of the first history; each next one has the next.
+    /// Seed of the first history; each further history has the next seed.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Try for so long; what is under way then is broken off [default: 10s, unless a number is
+    /// Time limit, at which the current history is broken off [default: 10s, unless a number is
     /// given].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
-    /// Try so many histories.
+    /// Number of histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
-    /// Cut off one recovery in so many by crashes as well, and recoveries from these; 0 is none.
+    /// Interrupt one recovery in this many by crashes as well, and the recoveries from these; 0
+    /// means none.
     #[arg(long, value_name = "N", default_value_t = 8)]
     nested: u32,
-    /// Name the places of this file that were not reached: the JSON of an earlier run, or a place
-    /// a line.
+    /// List the places of this file that were not reached: the JSON of an earlier run, or one place
+    /// per line.
     #[arg(long, value_name = "FILE")]
     known: Option<PathBuf>,
     /// Print one JSON object instead of a table.
@@ -152,7 +152,7 @@ struct Histories {
     json: bool,
 }
 
-/// How long histories are tried if nobody says how long or how many.
+/// Default time for histories if neither a time nor a number is given.
 const DURATION: Duration = Duration::from_secs(10);
 
 impl Histories {
@@ -171,7 +171,7 @@ impl Histories {
         })
     }
 
-    /// Runs the histories, and prints the outcome; fails if one failed.
+    /// Runs the histories and prints the outcome; fails if a history failed.
     fn carry_out(
         &self,
         name: &str,
@@ -220,7 +220,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// Longest wait of an operation that passes.
 const WAIT_MS_MAX: f64 = 100.0;
 
-/// Runs a full load on a store in virtual time, and prints its waits.
+/// Runs a full load on a store in virtual time and prints its waits.
 fn see_waits(given: &Store) -> anyhow::Result<()> {
     let Histories { seed, duration, json, .. } = given.histories;
     let time = duration.unwrap_or(DURATION);
@@ -231,7 +231,7 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
         shown.reach(passed.as_millis() as u64);
         if shown.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let outcome = load_while(Load::of(seed, given.model, time), go_on);
+    let outcome = store::load_while(store::Load::of(seed, given.model, time), go_on);
     progress.finish();
     let outcome = outcome.map_err(BenchError::Failed)?;
     let longest = outcome.longest_ms();
@@ -279,7 +279,7 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     put(&outcome, json, complaint, outcome.interrupted)
 }
 
-/// Prints the outcome, and fails if there is a failure in it.
+/// Prints the outcome and fails if it contains a failure.
 fn put(
     outcome: &(impl Serialize + Display),
     as_json: bool,

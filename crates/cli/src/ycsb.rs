@@ -1,4 +1,4 @@
-//! `entresol bench ycsb`: a store under YCSB's workloads and RocksDB's mixgraph.
+//! `entresol bench ycsb`: measures a store under YCSB's workloads and RocksDB's mixgraph.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::{ByteSize, duration};
-use entresol_bench::StorePlace;
-use entresol_bench::progress::Progress;
 use entresol_bench::ycsb::{
     Capacity, Engine, Entresol, Open, Opening, Workload, YcsbOptions, run_ycsb, ycsb_steps,
 };
+use entresol_measure::StorePlace;
+use entresol_measure::progress::Progress;
 use entresol_media::ModelName;
 use entresol_store::Policy;
 
@@ -20,23 +20,23 @@ use crate::output::Output;
 pub(crate) struct Arguments {
     #[command(flatten)]
     output: Output,
-    /// Where the store is made; nothing may be there yet. Without load among the workloads, where
-    /// it is. On persistent memory it is pmem:PATH, or pmem:PATH,assume-dax to let an ordinary
-    /// file system stand in for it.
+    /// Directory of the store. It is made, and must not exist, if load is among the workloads;
+    /// otherwise the store must be there. pmem:PATH is persistent memory, pmem:PATH,assume-dax lets
+    /// an ordinary file system stand in for it.
     #[arg(long, value_name = "PATH",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: StorePlace,
-    /// load, a, b, c, d, e, f or mixgraph; may be given more than once, and goes in that order
-    /// [default: load, a, b, c, f, d, e].
+    /// Workload: load, a, b, c, d, e, f or mixgraph; may be given more than once, and they run in
+    /// that order [default: load, a, b, c, f, d, e].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Keys that are loaded.
+    /// Keys to load.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u64,
-    /// Operations of each workload but load, all threads together [default: as many as keys].
+    /// Operations of each workload except load, all threads together [default: as many as keys].
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// End each workload but load after so long, whatever has been done.
+    /// End each workload except load after this time.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Size of a key.
@@ -45,54 +45,54 @@ pub(crate) struct Arguments {
     /// Size of a value; mixgraph draws its own.
     #[arg(long, value_name = "SIZE", default_value = "1000")]
     value_size: ByteSize,
-    /// Records of each scan of workload e [default: 1 to 100, each number as likely].
+    /// Records of each scan of workload e [default: drawn uniformly from 1 to 100].
     #[arg(long, value_name = "N")]
     scan_records: Option<usize>,
-    /// Threads that work at once.
+    /// Concurrent threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Open loop: so many operations a second fall due (Poisson), and each time counts from then.
+    /// Open loop: this many operations per second fall due (Poisson), and times count from then.
     /// Without it, a closed loop.
     #[arg(long, value_name = "OPERATIONS/S")]
     rate: Option<f64>,
-    /// Let values carry their key and a checksum, check all that is read, and in the end open the
-    /// store again and read every key.
+    /// Store a checksum and the key in each value, check everything that is read, and finally
+    /// reopen the store and read every key.
     #[arg(long)]
     verify: bool,
-    /// After each workload that writes, do what the store has put off, and count it to it.
+    /// After each workload that writes, perform the work that the store has postponed, and count it
+    /// as part of the workload.
     #[arg(long)]
     settle: bool,
-    /// Leave what was loaded where it is; otherwise it is removed in the end.
+    /// Keep the loaded store; otherwise it is removed in the end.
     #[arg(long)]
     keep: bool,
     /// Bytes of the store's cache [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     cache: Option<ByteSize>,
-    /// Bytes of memory that our store may take for everything, mappings of files apart
-    /// [default: the store's choice].
+    /// Bytes of memory that our store may use in total, apart from mapped files [default: the
+    /// store's choice].
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
     /// Bytes that are collected before they are flushed [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     generation: Option<ByteSize>,
-    /// Slow the directory to this model of a drive, in real time.
+    /// Slow the directory down to this model of a drive, in real time.
     #[arg(long, value_name = "MODEL")]
     model: Option<ModelName>,
-    /// Give our store a second place of the class capacity, to be made; the directory is then its
-    /// fast place: pmem if it is pmem:PATH, otherwise staging.
+    /// Make a second place of the class capacity for our store. The directory is then its fast
+    /// place: pmem if it is pmem:PATH, otherwise staging.
     #[arg(long, value_name = "PATH")]
     capacity: Option<PathBuf>,
-    /// Slow the place of the class capacity to this model of a drive, in real time.
+    /// Slow the place of the class capacity down to this model of a drive, in real time.
     #[arg(long, value_name = "MODEL", requires = "capacity")]
     capacity_model: Option<ModelName>,
-    /// The most bytes that the store takes in its fast place [default: what the file system has].
+    /// Largest number of bytes on the fast place [default: what the file system has].
     #[arg(long, value_name = "SIZE", requires = "capacity")]
     staging_most: Option<ByteSize>,
-    /// On which classes of media keys and values lie, as `entresol store policy` has it
-    /// [default: fastest].
+    /// Classes of media for keys and values, as in `entresol store policy` [default: fastest].
     #[arg(long, value_name = "POLICY")]
     policy: Option<Policy>,
-    /// The share of a class of media that values may take because they are read often, 0 to 0.5
+    /// Share of a class of media that values may use because they are read often, 0 to 0.5
     /// [default: the store's choice, 0.1].
     #[arg(long, value_name = "SHARE")]
     hot_share: Option<f64>,
@@ -139,7 +139,7 @@ impl Arguments {
     }
 }
 
-/// Measures one store; `watch` is given the progress, to ask for an end.
+/// Measures one store; `watch` receives the progress, through which it can request an end.
 pub(crate) fn measure(
     arguments: &Arguments,
     engine: &'static str,

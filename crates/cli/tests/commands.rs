@@ -1,4 +1,4 @@
-//! All commands as people call them: help, what was renamed, and Ctrl-C.
+//! Tests of all commands as users call them: help, renamed flags, and Ctrl-C.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -76,7 +76,7 @@ fn interrupt(child: &Child) {
 #[test]
 fn an_interrupted_torture_shows_what_it_tried() {
     let child = spawn(&["torture", "store", "--duration", "10m"]);
-    // Before the signal is listened to, it would end the process without a word.
+    // Until the process listens for it, the signal would end it without a message.
     std::thread::sleep(Duration::from_secs(2));
     interrupt(&child);
     let ended = child.wait_with_output().unwrap();
@@ -94,6 +94,6 @@ fn torture_ends_in_time_though_a_history_takes_longer() {
     let (out, took) = (text(&ended.stdout), clock.now().since(start));
     assert!(ended.status.success(), "{out}");
     assert!(out.contains("broken off, time was up"), "{out}");
-    // A history takes minutes; the rest is for a machine that has much else to do.
+    // A whole history takes minutes. The allowance is for a busy machine.
     assert!(took < Duration::from_secs(15), "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! `entresol reproduce` as people and scripts call it.
+//! Tests of `entresol reproduce` as users and scripts call it.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why")]
 #![expect(clippy::disallowed_methods, reason = "the system is asked about a process")]
@@ -39,7 +39,7 @@ fn a_name_that_is_none_is_refused_whether_listed_or_run() {
     assert!(text.contains("000-table3") && !text.contains("000-table4"), "{text}");
 }
 
-/// On a busy machine a process may take seconds until it can be interrupted with a sentence.
+/// Waits until the process catches interrupts, which takes seconds on a busy machine.
 fn wait_until_interrupts_are_caught(pid: &str) {
     let status = Path::new("/proc").join(pid).join("status");
     for _ in 0..6_000 {
@@ -83,7 +83,7 @@ fn known_failures_fail_unless_they_are_accepted_and_only_they_are() {
     let checks = json["reproductions"][0]["checks"].as_array().expect("checks");
     assert_eq!(checks.iter().filter(|check| check["pass"] == false).count(), 1);
     assert!(checks.iter().all(|check| check["pass"] == true || check["known"].is_string()));
-    // An empty list accepts nothing, one of another seed is refused.
+    // An empty list accepts nothing, and another seed is refused.
     let folder = tempfile::tempdir().expect("a directory");
     let empty = folder.path().join("none.toml");
     std::fs::write(&empty, "").expect("a file");
@@ -103,7 +103,7 @@ fn an_interrupted_run_says_in_what_and_ends_as_interrupted() {
     let mut child = command.spawn().expect("starts");
     let pid = child.id().to_string();
     wait_until_interrupts_are_caught(&pid);
-    // The first table begins at once behind that; this is far too short for all of them.
+    // The first table begins right afterwards; half a second is far too short for all of them.
     std::thread::sleep(Duration::from_millis(500));
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! `entresol store`, `bench ycsb` and `torture store` as people and scripts call them.
+//! Tests of `entresol store`, `bench ycsb` and `torture store` as users and scripts call them.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,7 +11,7 @@ fn entresol(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_entresol")).args(arguments).output().unwrap()
 }
 
-/// `entresol store COMMAND DIRECTORY MORE...`
+/// Runs `entresol store COMMAND DIRECTORY MORE...`.
 fn store(command: &str, directory: &Path, more: &[&str]) -> Output {
     let directory = directory.to_str().unwrap();
     entresol(&[&["store", command, directory], more].concat())
@@ -25,7 +25,7 @@ fn done(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Returns the complaint of a command that ended with this status.
+/// Returns the error message of a command that ended with this status.
 #[track_caller]
 fn failed(output: &Output, status: i32) -> String {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -97,7 +97,7 @@ fn bytes_that_are_no_text_come_and_go_in_other_forms() {
     assert!(refused.contains("no text") && refused.contains("--form"), "{refused}");
     let refused = failed(&store("get", &place, &["--form", "hex", "0x"]), 2);
     assert!(refused.contains("character 1"), "{refused}");
-    // From a file, to a file, from standard input.
+    // The value comes from a file, goes to a file, and comes from standard input.
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at * 7) as u8).collect();
     std::fs::File::create_new(&from).unwrap().write_all(&bytes).unwrap();
@@ -135,7 +135,7 @@ fn a_store_is_looked_at_checked_and_copied() {
     );
     assert!(done(&store("stats", &copy, &[])).contains("\n  default "));
     failed(&store("checkpoint", &place, &[copy.to_str().unwrap()]), 2);
-    // A bit turns over in the middle of the copy's only run.
+    // One bit flips in the middle of the copy's only run.
     let runs = std::fs::read_dir(&copy).unwrap().flatten().map(|entry| entry.path());
     let run = runs.into_iter().find(|path| path.to_str().unwrap().contains("run-")).unwrap();
     let file = std::fs::File::options().read(true).write(true).open(&run).unwrap();
@@ -152,7 +152,7 @@ fn a_store_is_looked_at_checked_and_copied() {
     assert_eq!(salvaged.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&salvaged.stdout).contains("default: "));
     done(&store("check", &new, &[]));
-    // Of the whole store all is copied.
+    // Everything is copied of an undamaged store.
     let all = scratch.path().join("all");
     done(&store("salvage", &place, &[all.to_str().unwrap()]));
     assert_eq!(done(&store("scan", &all, &[])), "ada\t1815\ngrace\t1906\n");
@@ -183,13 +183,13 @@ fn mistakes_are_named_with_the_place_and_a_way_out() {
     assert!(strangers.iter().flatten().any(|entry| entry.file_name() == "letter"));
 }
 
-/// `entresol store place COMMAND HOME MORE...`
+/// Runs `entresol store place COMMAND HOME MORE...`.
 fn place(command: &str, home: &Path, more: &[&str]) -> Output {
     let home = home.to_str().unwrap();
     entresol(&[&["store", "place", command, home], more].concat())
 }
 
-/// Paths of places with what a key says of each.
+/// Returns the paths of the volumes, each with the value of a JSON key.
 fn of_places(output: &Output, key: &str) -> Vec<(String, serde_json::Value)> {
     let answer = json(output);
     let places = answer["places"].as_array().unwrap().iter();
@@ -216,7 +216,7 @@ fn places_are_added_moved_found_and_retired() {
     let moved = place("move", &home, &[&text("one"), &text("two"), "--json"]);
     assert_eq!(of_places(&moved, "bytes_max")[1], (text("two"), (2_u64 << 30).into()));
     assert_eq!(std::fs::read_dir(path("one")).unwrap().count(), 0, "nothing is left there");
-    // It is moved while the store is closed.
+    // The volume is moved while the store is closed.
     std::fs::rename(path("two"), path("three")).unwrap();
     let missing = failed(&store("put", &home, &["grace", "1906"]), 2);
     assert!(missing.contains(&text("two")) && missing.contains("place found"), "{missing}");
@@ -280,7 +280,7 @@ fn policies_are_shown_and_set() {
     assert!(text.contains("store compact"), "{text}");
     let text = done(&store("policy", &home, &[]));
     assert!(text.starts_with("default: staging-max-capacity\n"), "{text}");
-    // A Kvs made with a policy is used with it, and with no other.
+    // A Kvs made with a policy is used with that policy only.
     let more = ["--create", "--kvs", "hot", "--policy", "staging-only", "grace", "1906"];
     done(&store("put", &home, &more));
     done(&store("put", &home, &more));

@@ -1,4 +1,4 @@
-//! `entresol top` against a server that runs.
+//! Tests of `entresol top` against a running server.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,7 +18,7 @@ fn entresol(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_entresol")).args(arguments).output().unwrap()
 }
 
-/// Starts a server on ports that the system chooses; returns the address of its admin listener.
+/// Starts a server on ports that the system chooses and returns the address of its admin listener.
 fn serve() -> (Server, String) {
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let mut child = Command::new(env!("CARGO_BIN_EXE_entresol"))
@@ -31,7 +31,7 @@ fn serve() -> (Server, String) {
     let mut lines = log.lines().map_while(Result::ok);
     let line = lines.find(|line| line.contains("admin listener")).expect("the log says where");
     let address = line.rsplit_once("address=").expect("an address").1.trim().to_owned();
-    // The rest of the log is read to its end, or the server would block on a full pipe.
+    // The log is read to its end; otherwise the server would block on a full pipe.
     std::thread::spawn(move || lines.count());
     (server, address)
 }

@@ -20,6 +20,7 @@ mod settled;
 mod sv_tree;
 #[cfg(test)]
 mod testing;
+#[cfg(any(test, feature = "trial"))]
 pub mod trial;
 mod walk;
 

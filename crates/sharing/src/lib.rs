@@ -8,7 +8,6 @@
 //! - [`Controller`]: readings in, actions out; drives one policy.
 //! - [`Settings`]: media, tenants, groups and the policy with its parameters, and the errors in
 //!   them.
-//! - [`scene`]: a simulated world to try policies in.
 //! - [`Sketch`]: response times in a form that merges, so that tails are judged within
 //!   milliseconds. One thread records them in a [`LiveSketch`] while another follows.
 //! - The policies are the paper's four (limits, quality of service, fair slowdown, proportional
@@ -67,7 +66,6 @@ mod estimate;
 mod live;
 mod policy;
 mod reading;
-pub mod scene;
 pub mod settings;
 mod sketch;
 mod tenant;

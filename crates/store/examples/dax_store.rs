@@ -81,7 +81,7 @@ fn change(number: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     (key, if number.is_multiple_of(5) { None } else { Some(value) })
 }
 
-/// Returns the state after so many writes.
+/// Returns the state after the first `last` writes.
 fn after(last: u64) -> State {
     let mut state = State::new();
     for (key, value) in (1..=last).map(change) {

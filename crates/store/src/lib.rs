@@ -12,6 +12,7 @@ mod memtable;
 mod options;
 mod repair;
 mod run;
+#[cfg(any(test, feature = "trial"))]
 pub mod trial;
 mod types;
 mod upkeep;

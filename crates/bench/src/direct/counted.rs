@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use entresol_base::{ByteSize, Clock, Seconds, clock::ManualClock};
 use entresol_cache::{Cache, Config};
+use entresol_measure::BenchError;
+use entresol_measure::values::KeyMaker;
 
 use super::cache_error;
 use super::subjects::{Batch, CacheSubject, Subject};
-use crate::error::BenchError;
-use crate::values::KeyMaker;
 
 /// Number of objects: few enough to start quickly under an instrument, but more than one segment.
 const OBJECTS: u64 = 20_000;

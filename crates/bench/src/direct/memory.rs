@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_cache::{Cache, Config, OpenError};
+use entresol_measure::BenchError;
+use entresol_measure::process::resident;
+use entresol_measure::progress::Progress;
+use entresol_measure::values::KeyMaker;
 use serde::Serialize;
 
 use super::subjects::{CacheSubject, Subject};
 use super::{DirectOptions, cache_error};
-use crate::error::BenchError;
-use crate::process::resident;
-use crate::progress::Progress;
-use crate::values::KeyMaker;
 
 /// Bytes per object, in addition to key and value, for which the quota is set.
 const QUOTA_OVERHEAD_BYTES: u64 = 24;

@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_cache::{Cache, Config};
+use entresol_measure::BenchError;
+use entresol_measure::process::{self, resident};
+use entresol_measure::progress::Progress;
+use entresol_measure::statistics::Spread;
+use entresol_measure::values::KeyMaker;
 use entresol_media::{Account, CostTable, Limit};
 use fastrand::Rng;
 use serde::Serialize;
 
-use crate::error::BenchError;
-use crate::process::{self, resident};
-use crate::progress::Progress;
-use crate::statistics::Spread;
-use crate::values::KeyMaker;
 use subjects::{
     AccountOnly, Accounted, BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted,
 };
@@ -350,7 +350,7 @@ fn account_cost(options: &DirectOptions, value_bytes: usize) -> Result<AccountRe
 
 /// Measures the cost of an account on several threads, which share one cache and one account but
 /// have handles of their own.
-pub(crate) fn account_cost_on(
+pub fn account_cost_on(
     options: &DirectOptions,
     value_bytes: usize,
     threads: usize,

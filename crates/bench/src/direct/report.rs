@@ -1,9 +1,10 @@
 //! Results of direct calls as tables and as a page.
 
+use entresol_measure::report::svg::{Bar, bars};
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
+
 use super::{DirectResult, Workload};
-use crate::report::svg::{Bar, bars};
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
 
 impl DirectResult {
     /// Returns the tables for a terminal.

@@ -2,14 +2,14 @@
 
 use std::hint::black_box;
 
+use entresol_measure::BenchError;
+use entresol_measure::popularity::{KeyChooser, Popularity};
+use entresol_measure::process::thread_cpu_ns;
+use entresol_measure::values::KeyMaker;
 use fastrand::Rng;
 use serde::Serialize;
 
 use super::subjects::{BATCH, Batch, Subject};
-use crate::error::BenchError;
-use crate::popularity::{KeyChooser, Popularity};
-use crate::process::thread_cpu_ns;
-use crate::values::KeyMaker;
 
 /// Operations of a timed loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ impl Objects {
             (0..operations).map(|_| chooser.next(&mut rng) as u32).collect()
         };
         let uniform = draw(Popularity::Uniform);
-        let zipf = draw(Popularity::Zipf { theta: crate::popularity::THETA_DEFAULT });
+        let zipf = draw(Popularity::Zipf { theta: entresol_measure::popularity::THETA_DEFAULT });
         Objects { keys, count, value_bytes, uniform, zipf }
     }
 

@@ -4,14 +4,11 @@
 //! A run loads an index with keys and then runs workloads one after the other, each on several
 //! threads. Every result is compared with the contents that the workload knows.
 
-mod charged;
-mod keys;
-mod modelled;
+mod model;
 mod real;
 mod report;
 mod rounds;
-mod subjects;
-mod work;
+mod subject;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,22 +16,14 @@ use std::sync::Arc;
 use entresol_base::ByteSize;
 pub use entresol_index::Probing;
 use entresol_index::{Pool, PoolOptions, Statistics};
-use entresol_media::{Direct, FileError, MediumSpec, ModelName, RegionError, machine};
+use entresol_measure::BenchError;
+pub use entresol_measure::index::{IndexName, Workload};
+use entresol_measure::index::{Keys, failed, no_region};
+use entresol_measure::popularity::Popularity;
+use entresol_measure::progress::Progress;
+use entresol_measure::statistics::Spread;
+use entresol_media::{Direct, MediumSpec, ModelName, machine};
 use serde::Serialize;
-
-use crate::error::BenchError;
-use crate::popularity::Popularity;
-use crate::progress::Progress;
-use crate::statistics::Spread;
-
-pub(crate) use charged::{CACHE_PROBE, Charged, DramLines};
-pub use keys::Keys;
-pub use modelled::CPU_PER_OPERATION;
-pub(crate) use modelled::{Lab, OnModel, in_world};
-pub use subjects::IndexName;
-pub(crate) use subjects::{AnyIndex, failed};
-pub(crate) use work::Worker;
-pub use work::Workload;
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -218,7 +207,7 @@ pub fn run_indexes(
                 let place = Place { path: path.clone(), assume_dax: *assume_dax };
                 real::run(options, index, Some(&place), progress)?
             }
-            MediumSpec::Model(name) => modelled::run(options, index, *name, progress)?,
+            MediumSpec::Model(name) => model::run(options, index, *name, progress)?,
             medium => return Err(BenchError::Usage(no_memory(medium))),
         });
     }
@@ -328,26 +317,6 @@ fn check_indexes(options: &IndexOptions) -> Result<(), BenchError> {
         opened.map_err(|error| BenchError::Usage(format!("{index}: {error}")))?;
     }
     Ok(())
-}
-
-/// Describes why a region of [`region_bytes`] bytes could not be created, and how to make room.
-fn no_region(error: RegionError) -> BenchError {
-    let room = |bytes: u64, lacks: &str, cause: &std::io::Error, or: &str| {
-        format!(
-            "no room for the {} that the index may need {lacks}: {cause}; {or}, or give fewer \
-             --keys or --operations",
-            ByteSize(bytes)
-        )
-    };
-    BenchError::Failed(match &error {
-        RegionError::Reserve { bytes, cause } => {
-            room(*bytes, "in memory", cause, "let this process reserve more (ulimit -v)")
-        }
-        RegionError::File(FileError::NoSpace { path, bytes, cause }) => {
-            room(*bytes, &format!("in {}", path.display()), cause, "free some there")
-        }
-        _ => error.to_string(),
-    })
 }
 
 impl IndexOptions {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use entresol_base::{Clock, SystemClock};
 use entresol_index::{Index, Pool, PoolOptions, pool};
+use entresol_measure::BenchError;
+use entresol_measure::index::{AnyIndex, Worker, failed, no_region};
+use entresol_measure::process::{self, thread_cpu_ns};
+use entresol_measure::progress::Progress;
+use entresol_measure::statistics::Spread;
 use entresol_media::{Direct, PmemMode, RegionOptions, files};
 
 use super::rounds::{Round, results};
-use super::subjects::{AnyIndex, Subject, failed, hit_ratio};
-use super::work::{Worker, Workload};
-use super::{IndexName, IndexOptions, IndexResult, Place, Shape, no_region, region_bytes};
-use crate::error::BenchError;
-use crate::process::{self, thread_cpu_ns};
-use crate::progress::Progress;
-use crate::statistics::Spread;
+use super::subject::{Subject, hit_ratio};
+use super::{IndexName, IndexOptions, IndexResult, Place, Shape, Workload, region_bytes};
 
 /// Measures one index.
 pub(super) fn run(

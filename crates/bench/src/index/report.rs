@@ -1,9 +1,11 @@
 //! Results of indexes as tables and as a page.
 
-use super::{CPU_PER_OPERATION, IndexResults, WorkResult};
-use crate::report::svg::{Bar, bars};
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
+use entresol_measure::index::CPU_PER_OPERATION;
+use entresol_measure::report::svg::{Bar, bars};
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
+
+use super::{IndexResults, WorkResult};
 
 impl IndexResults {
     /// Returns the tables for a terminal.

@@ -1,7 +1,8 @@
 //! Rounds of workloads, and their summary.
 
+use entresol_measure::statistics::Spread;
+
 use super::{IndexOptions, PerOperation, WorkResult};
-use crate::statistics::Spread;
 
 /// Result of one round of one workload.
 #[derive(Debug, Clone)]

@@ -1,5 +1,7 @@
 //! Tests of small runs.
 
+use entresol_media::{FileError, RegionError};
+
 use super::*;
 
 fn options() -> IndexOptions {

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use entresol_measure::process;
 use entresol_media::machine;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-
-use crate::process;
 
 /// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]

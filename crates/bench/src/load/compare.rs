@@ -2,13 +2,13 @@
 //! machine cancel.
 
 use entresol_base::SystemClock;
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::statistics::{PairedRatio, Spread, paired_ratio};
 use fastrand::Rng;
 use serde::Serialize;
 
 use super::{Address, LoadOptions, LoadResult, measure, preload};
-use crate::error::BenchError;
-use crate::progress::Progress;
-use crate::statistics::{PairedRatio, Spread, paired_ratio};
 
 /// Options of a comparison.
 #[derive(Debug, Clone)]

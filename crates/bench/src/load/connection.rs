@@ -147,8 +147,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves an incomplete reply to the front and enlarges the buffer if the reply fills most of
-    /// it.
+    /// Moves an incomplete reply to the front if room is short, and doubles the buffer if the reply
+    /// fills over half of it.
     fn make_room(&mut self) {
         if self.parsed == self.filled {
             self.parsed = 0;

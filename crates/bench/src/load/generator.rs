@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
 use entresol_base::{Clock, Nanos, Stop, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::arrivals::PoissonArrivals;
+use entresol_measure::popularity::KeyChooser;
+use entresol_measure::process::thread_cpu_ns;
+use entresol_measure::trace::Operation;
+use entresol_measure::values::{KeyMaker, ValueMaker};
 use fastrand::Rng;
 use mio::{Events, Poll, Token};
 
 use super::LoadOptions;
 use super::connection::{Broken, Connection, InFlight};
 use super::wire::{Outcome, StoreRequest};
-use crate::arrivals::PoissonArrivals;
-use crate::error::BenchError;
-use crate::popularity::KeyChooser;
-use crate::process::thread_cpu_ns;
-use crate::trace::Operation;
-use crate::values::{KeyMaker, ValueMaker};
 
 /// Time without a reply, while requests are in flight, after which a server has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);

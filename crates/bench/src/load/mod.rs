@@ -14,12 +14,12 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use entresol_base::{Clock, Nanos, Stop, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::popularity::Popularity;
+use entresol_measure::process;
+use entresol_measure::progress::Progress;
+use entresol_measure::values::{KeyMaker, ValueMaker};
 
-use crate::error::BenchError;
-use crate::popularity::Popularity;
-use crate::process;
-use crate::progress::Progress;
-use crate::values::{KeyMaker, ValueMaker};
 use generator::{Generator, Tally};
 
 pub use address::Address;
@@ -115,7 +115,7 @@ impl LoadOptions {
             ))
         })?;
         let values = ValueMaker::new(self.value_bytes, self.verify, seed).ok_or_else(|| {
-            let needed = crate::values::CHECKED_VALUE_BYTES_MIN;
+            let needed = entresol_measure::values::CHECKED_VALUE_BYTES_MIN;
             BenchError::Usage(format!(
                 "--verify needs values of {needed} bytes: raise --value-size"
             ))

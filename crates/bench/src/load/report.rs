@@ -1,11 +1,12 @@
 //! Results of a load as tables and as a page.
 
+use entresol_measure::report::svg::{Bar, bars, latency_curve};
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
+use entresol_measure::statistics::{PAIRS_MIN, PairedRatio};
+
 use super::compare::{Comparison, Side};
 use super::result::{LatencySummary, LoadResult};
-use crate::report::svg::{Bar, bars, latency_curve};
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
-use crate::statistics::{PAIRS_MIN, PairedRatio};
 
 fn optional(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), number)

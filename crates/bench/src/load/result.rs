@@ -2,11 +2,11 @@
 
 use entresol_base::Nanos;
 use entresol_base::histogram::Histogram;
+use entresol_measure::report::svg::Line;
 use serde::Serialize;
 
 use super::LoadOptions;
 use super::generator::Tally;
-use crate::report::svg::Line;
 
 /// Point of a latency curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use entresol_measure::trace::Operation;
 use entresol_protocol::client::{self, Reply, ReplyStep, SetOptions};
 use entresol_protocol::encode::Status;
 use entresol_protocol::{Arithmetic, Delete, Exptime, Limits, Request, Store, StoreVerb};
-
-use crate::trace::Operation;
 
 /// Dialect of memcached's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

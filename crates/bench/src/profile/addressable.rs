@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use entresol_base::ByteSize;
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
 use entresol_media::cost::CostTable;
 use entresol_media::model::ModelName;
 use entresol_media::probe::{Arena, ArenaSizes, StoreMethod};
@@ -16,8 +18,6 @@ use super::memory::{
     MemorySubject, ROUNDS, Samples, Scope, best_threads, cost_plan, measure, plan, saturating,
 };
 use super::{Fact, MediumProfile, ProfileOptions, advice, sample_time, thread_counts, today};
-use crate::error::BenchError;
-use crate::progress::Progress;
 
 /// Default size of the area that is read, unless the caches require a larger one.
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
@@ -107,7 +107,7 @@ fn scope(options: &ProfileOptions, models: Option<&Vec<ModelName>>) -> Result<Sc
 }
 
 /// Returns the cost table that a profile of a memory model makes.
-pub(crate) fn model_costs(name: ModelName) -> Result<CostTable, BenchError> {
+pub fn model_costs(name: ModelName) -> Result<CostTable, BenchError> {
     let threads = saturating(&[name])?;
     let methods = vec![StoreMethod::Streaming];
     let scope = Scope { full: false, threads: vec![threads], methods };

@@ -1,7 +1,8 @@
 //! Advice that a profile's own figures support, in sentences that state the numbers.
 
+use entresol_measure::report::table::number;
+
 use super::figure::{Figure, Series};
-use crate::report::table::number;
 
 /// Share of the best bandwidth from which a size of random accesses uses a medium well.
 const BANDWIDTH_SHARE: f64 = 0.8;
@@ -239,7 +240,7 @@ pub(super) fn bytes(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::profile::figure::{Point, Quantity};
-    use crate::statistics::Spread;
+    use entresol_measure::statistics::Spread;
 
     fn figure(name: &'static str, series: &[(&str, &[(f64, f64)])]) -> Figure {
         let series = series

@@ -2,15 +2,15 @@
 //! table on the terminal, the drawing on the page and the JSON object are three views of a figure.
 
 use entresol_base::ByteSize;
+use entresol_measure::report::Table;
+use entresol_measure::report::curves::{Curve, CurvePoint, curves};
+use entresol_measure::report::svg::{Axis, Scale};
+use entresol_measure::report::table::number;
+use entresol_measure::statistics::Spread;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::costs;
-use crate::report::Table;
-use crate::report::curves::{Curve, CurvePoint, curves};
-use crate::report::svg::{Axis, Scale};
-use crate::report::table::number;
-use crate::statistics::Spread;
 
 /// Quantity along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

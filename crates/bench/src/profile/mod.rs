@@ -9,13 +9,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
 use entresol_media::cost::{CostTable, CostTableError};
 use entresol_media::{MediumSpec, files};
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::error::BenchError;
-use crate::progress::Progress;
 
 mod addressable;
 mod advice;
@@ -28,7 +27,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use addressable::model_costs;
+pub use addressable::model_costs;
 pub use costs::{default_place, describe as describe_costs};
 pub use figure::{Figure, Point, Quantity, Series};
 pub use file::TimeSplit;

@@ -4,10 +4,11 @@
 //! once, then all of them again, five times in total. A temporary disturbance of the machine then
 //! shows in the spread instead of shifting some medians.
 
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::statistics::Spread;
+
 use super::figure::{Figure, Point, Quantity, Series};
-use crate::error::BenchError;
-use crate::progress::Progress;
-use crate::statistics::Spread;
 
 /// Destination of a value.
 #[derive(Debug, Clone, Copy)]

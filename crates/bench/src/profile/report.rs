@@ -1,11 +1,12 @@
 //! Report of a profile: tables on the terminal, and a page.
 
+use entresol_measure::report::svg::{Bar, bars};
+use entresol_measure::report::table::number;
+use entresol_measure::report::{Page, Table};
+use entresol_measure::statistics::Spread;
+
 use super::figure::{Figure, Point, Quantity, Series, with_spread};
 use super::{MediumProfile, Profile};
-use crate::report::svg::{Bar, bars};
-use crate::report::table::number;
-use crate::report::{Page, Table};
-use crate::statistics::Spread;
 
 impl Profile {
     /// Returns the tables for a terminal.

@@ -9,10 +9,10 @@ use entresol_cache::{
     Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, GetOptions, Lookup,
     OldValue, PendingRead, Store, StoreMode, Stored, Worker,
 };
+use entresol_measure::BenchError;
+use entresol_measure::trace::Operation;
 
 use super::{Answers, DirectTenant, StoreCall};
-use crate::error::BenchError;
-use crate::trace::Operation;
 
 /// Beginning of the trace's clock: far enough from 0 for all arithmetic on it.
 const EPOCH: Seconds = Seconds(1_000_000);

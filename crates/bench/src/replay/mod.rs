@@ -9,15 +9,16 @@ use std::path::PathBuf;
 use entresol_base::histogram::Histogram;
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_cache::Statistics;
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::trace::{
+    Operation, SizeDistribution, TraceFormat, TraceReader, TraceRequest,
+};
 use serde::Serialize;
 
-use crate::error::BenchError;
 use crate::load::{Address, Dialect, LatencySummary};
-use crate::progress::Progress;
 pub use entresol_cache::Favour;
 pub use entresol_media::MediumSpec;
-
-use crate::trace::{Operation, SizeDistribution, TraceFormat, TraceReader, TraceRequest};
 
 /// Size of a value for which neither the trace nor a distribution gives one.
 pub const UNKNOWN_VALUE_BYTES: u32 = 100;

@@ -1,10 +1,11 @@
 //! Results of a replay as tables and as a page.
 
+use entresol_measure::report::svg::latency_curve;
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
+
 use super::ReplayResult;
 use crate::load::latency_row;
-use crate::report::svg::latency_curve;
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
 
 impl ReplayResult {
     /// Returns the tables for a terminal.

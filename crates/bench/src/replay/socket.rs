@@ -5,13 +5,13 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use entresol_cache::Statistics;
+use entresol_measure::BenchError;
+use entresol_measure::trace::Operation;
 use entresol_protocol::Limits;
 
 use super::{Answers, StoreCall};
-use crate::error::BenchError;
 use crate::load::wire::{Outcome, Parsed, StoreRequest, parse_reply};
 use crate::load::{Address, BlockingStream, Dialect};
-use crate::trace::Operation;
 
 const INPUT_BYTES: usize = 64 << 10;
 const VALUE_BYTES_MAX: usize = 1 << 30;

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use entresol_measure::BenchError;
 use entresol_store::{MediaClass, WrittenBytes};
-
-use crate::error::BenchError;
 
 /// Bytes that a store wrote to one of its volumes since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]

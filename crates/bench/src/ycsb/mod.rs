@@ -4,35 +4,29 @@
 //! The store is accessed through [`Engine`], and the same loop measures other stores. Fields are
 //! deliberately absent: a record is one key with one value, and an update writes all of it.
 
-mod draw;
 mod engine;
-mod mixgraph;
 mod ours;
 mod phase;
 mod report;
 mod result;
 mod worker;
-mod workload;
 
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::values::{CHECKED_VALUE_BYTES_MIN, ValueMaker};
+pub use entresol_measure::ycsb::Workload;
+use entresol_measure::ycsb::{KEY_BYTES_MIN, Names, Population, mixgraph};
 use entresol_media::{ModelName, PmemMode, files};
 use entresol_store::{MediaClass, Policy};
 
-use crate::error::BenchError;
-use crate::progress::Progress;
-use crate::values::{CHECKED_VALUE_BYTES_MIN, ValueMaker};
-use draw::KEY_BYTES_MIN;
-
-pub(crate) use draw::{Chooser, Names, Population};
 pub use engine::{Engine, PlaceWritten};
 pub use ours::Entresol;
 pub use result::{CapacityResult, KindResult, PlaceResult, WorkloadResult, YcsbResult};
-pub(crate) use workload::Kind;
-pub use workload::Workload;
 
 /// Options of a run.
 #[derive(Debug, Clone)]

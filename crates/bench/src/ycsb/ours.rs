@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use entresol_base::SystemClock;
+use entresol_measure::BenchError;
 use entresol_media::{Directory, LocalDirectory, ModelName};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics, Statistics,
@@ -11,7 +12,6 @@ use entresol_store::{
 };
 
 use super::{Engine, Opening, PlaceWritten, YcsbOptions};
-use crate::error::BenchError;
 
 const NAME: &str = "ycsb";
 /// Memory that a store needs in addition to its caches, however small they are.

@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use entresol_base::{Clock, Nanos, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::process::{
+    Resident, bytes_written, on_threads, own_cpu_ns, resident, thread_cpu_ns,
+};
+use entresol_measure::progress::Progress;
+use entresol_measure::ycsb::Population;
 use entresol_media::files;
 
-use super::draw::Population;
 use super::engine::Nothing;
 use super::result::{Counted, PlaceResult, WorkloadResult};
 use super::worker::{Share, Shared, Tally, Worker};
 use super::{Engine, PlaceWritten, Workload, YcsbOptions};
-use crate::error::BenchError;
-use crate::process::{Resident, bytes_written, on_threads, own_cpu_ns, resident, thread_cpu_ns};
-use crate::progress::Progress;
 
 /// Interval at which progress is shown and memory is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

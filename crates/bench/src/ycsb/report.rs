@@ -1,12 +1,12 @@
 //! Results of a run as tables and as a page.
 
 use entresol_base::ByteSize;
+use entresol_measure::report::svg::latency_curve;
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
 
 use super::result::{PlaceResult, WorkloadResult, YcsbResult};
 use crate::load::latency_row;
-use crate::report::svg::latency_curve;
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
 
 impl YcsbResult {
     /// Returns the tables for a terminal.

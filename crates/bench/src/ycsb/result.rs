@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
+use entresol_measure::process::Resident;
+use entresol_measure::ycsb::Kind;
 use entresol_store::{KvdbOptions, MediaClass, WrittenBytes};
 use serde::Serialize;
 
 use super::worker::Tally;
-use super::workload::Kind;
 use super::{Workload, YcsbOptions};
 use crate::load::LatencySummary;
-use crate::process::Resident;
 
 /// Results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
 use entresol_base::{Clock, Nanos, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::arrivals::PoissonArrivals;
+use entresol_measure::values::ValueMaker;
+use entresol_measure::ycsb::{Chooser, Kind, Names, Population, mixgraph};
 use fastrand::Rng;
 
-use super::draw::{Chooser, Names, Population};
-use super::workload::{Kind, Workload};
-use super::{Engine, YcsbOptions, mixgraph};
-use crate::arrivals::PoissonArrivals;
-use crate::error::BenchError;
-use crate::values::ValueMaker;
+use super::{Engine, Workload, YcsbOptions};
 
 /// Largest number of records of a scan in YCSB's E; the smallest is 1.
 const SCAN_LEN_MAX: usize = 100;

@@ -70,8 +70,7 @@ impl Cache {
         let number = self.shared.next_worker.fetch_add(1, Ordering::Relaxed);
         let counters = Arc::new(Counters::default());
         self.shared.worker_counters.lock().push(Arc::clone(&counters));
-        let shard = number % self.shared.shards.len();
-        Worker::new(Arc::clone(&self.shared), shard, counters)
+        Worker::new(Arc::clone(&self.shared), number, counters)
     }
 
     /// Returns the tenant's name.

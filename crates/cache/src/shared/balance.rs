@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use entresol_base::sync::{Mutex, MutexGuard};
 
 use crate::segment::Log;
 

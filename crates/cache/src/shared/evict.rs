@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use entresol_base::Seconds;
+use entresol_base::{Seconds, thread};
 use entresol_media::{Access, AccountHandle};
 
 use crate::config::Favour;
@@ -219,7 +219,7 @@ impl Shared {
             restart.forget_segment(id);
         }
         while self.writing.iter().any(|writing| writing.is_into(id)) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::hash::KeyHasher;
+use entresol_base::sync::Mutex;
 use entresol_base::{Clock, Seconds};
 use entresol_media::{Account, Direct};
-use parking_lot::Mutex;
 
 use crate::config::plan::Plan;
 use crate::config::{Config, Favour};

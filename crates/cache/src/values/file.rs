@@ -13,13 +13,13 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use entresol_base::sync::{Condvar, Mutex};
+use entresol_base::thread::{self, JoinHandle};
 use entresol_media::Direct;
 use entresol_media::account::WholeBytes;
 use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
-use parking_lot::{Condvar, Mutex};
 
 use crate::error::{OpenError, ResizeError};
 use crate::label::{LABEL_BYTES, Label};
@@ -211,9 +211,7 @@ impl FileValues {
         tenant: &str,
         write: impl FnOnce() + Send + 'static,
     ) -> Result<(), OpenError> {
-        let writer = std::thread::Builder::new()
-            .name(format!("{tenant}-writer"))
-            .spawn(write)
+        let writer = thread::try_spawn(&format!("{tenant}-writer"), write)
             .map_err(|cause| OpenError::Thread { tenant: tenant.to_owned(), cause })?;
         *self.writer.lock() = Some(writer);
         Ok(())
@@ -225,7 +223,7 @@ impl FileValues {
         self.wake.notify_all();
         let writer = self.writer.lock().take();
         if let Some(writer) = writer
-            && writer.thread().id() != std::thread::current().id()
+            && !writer.thread().is_current()
         {
             // A writer that panicked returns nothing of use.
             let _ = writer.join();
@@ -236,7 +234,7 @@ impl FileValues {
     pub(crate) fn next(&self) -> Option<Option<u32>> {
         let mut queue = self.queue.lock();
         if queue.is_empty() && !self.stopping.load(Ordering::SeqCst) {
-            self.wake.wait_for(&mut queue, IDLE);
+            self.wake.wait_timeout(&mut queue, IDLE);
         }
         match queue.pop_front() {
             None if self.stopping.load(Ordering::SeqCst) => None,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use entresol_base::checksum::crc32c;
-use entresol_base::{Nanos, Seconds};
+use entresol_base::{Nanos, Seconds, thread};
 use entresol_media::{Access, AccountHandle, Admission};
 
 use crate::index::Found;
@@ -50,8 +50,9 @@ enum Seen {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, shard: usize, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, number: usize, counters: Arc<Counters>) -> Self {
         let account = shared.account.handle();
+        let shard = number % shared.shards.len();
         Worker {
             shared,
             shard,
@@ -156,6 +157,7 @@ impl Worker {
         }
         let start = out.len();
         header(&meta, out);
+        thread::step();
         let whole =
             !options.value || shared.arena.try_append_to(head.value_at(), head.value_len, out);
         if !whole || !probe.is_unchanged() {
@@ -194,6 +196,7 @@ impl Worker {
             let meta = self.shared.meta(&found, &head, now);
             header(&meta, out);
             let room = out.len()..out.len() + head.value_len;
+            thread::step();
             let value = if options.value {
                 self.shared.append_value(found.location(), &head, out)
             } else {

@@ -1,4 +1,4 @@
-//! `entresol store`: a store in a directory, from the shell.
+//! `entresol store`: access to a store in a directory, from the shell.
 
 mod volumes;
 mod whole;
@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, SystemClock, duration};
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
@@ -30,45 +30,46 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a store with nothing in it.
+    /// Make an empty store.
     Create(volumes::Create),
-    /// Give a key a value.
+    /// Set the value of a key.
     Put(Put),
     /// Print the value of a key; status 1 if there is none.
     Get(Get),
-    /// Remove keys.
+    /// Delete keys.
     Del(Del),
-    /// Print keys and values in the order of the keys, a tab between them.
+    /// Print keys and values in the order of the keys, separated by a tab.
     Scan(Scan),
-    /// Print what a store takes, and what is in it.
+    /// Print the size of a store and its contents.
     Stats(Whole),
-    /// Read everything, and list what is damaged; status 1 if something is, 3 if nothing is, but
-    /// volumes are missing.
+    /// Read everything and list what is damaged; status 1 if something is, 3 if nothing is, but
+    /// places are missing.
     Check(Whole),
-    /// Copy what can be read of a damaged store into a new one; status 1 if something cannot.
+    /// Copy everything that can be read of a damaged store into a new one; status 1 if something
+    /// cannot.
     Salvage(Copy),
     /// Copy a store into another directory, where it opens by itself.
     Checkpoint(Copy),
-    /// Compaction everything, so that the store takes no more space than it must.
+    /// Compact the store, after which it takes no more space than it must.
     Compact(Whole),
-    /// The directories that the data lie in: add, retire, move and list them.
+    /// Add, retire, move and list the directories that hold the data.
     #[command(subcommand)]
     Place(volumes::Command),
-    /// Show or set on which classes of media the data of a Kvs lie.
+    /// Show or set the classes of media for the data of a Kvs.
     Policy(volumes::PolicyOf),
 }
 
-/// Which ordered map of which store, and how it is talked to.
+/// Arguments that name an ordered map of a store, and the form of keys and values.
 #[derive(Debug, Args)]
 struct Place {
-    /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax to let an
+    /// Directory of the store; pmem:PATH is persistent memory, pmem:PATH,assume-dax lets an
     /// ordinary file system stand in for it.
     #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: StorePlace,
     /// The Kvs, an ordered map of the store.
     #[arg(long, value_name = "NAME", default_value = "default")]
     kvs: String,
-    /// How keys and values are typed and printed.
+    /// Form in which keys and values are typed and printed.
     #[arg(long, value_name = "FORM", default_value = "text")]
     form: Form,
     /// Print one JSON object.
@@ -81,24 +82,24 @@ struct Put {
     #[command(flatten)]
     place: Place,
     key: String,
-    /// The value; or give --file.
+    /// The value, unless --file is given.
     #[arg(required_unless_present = "file")]
     value: Option<String>,
-    /// The value is what is in this file, byte for byte; - is standard input.
+    /// Read the value from this file, byte for byte; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// The value goes after so long, rounded up to whole seconds, or up to a second earlier.
+    /// Time to live, rounded up to whole seconds; the value may expire up to a second earlier.
     #[arg(long, value_name = "TIME", value_parser = time_to_live)]
     ttl: Option<Duration>,
-    /// Make the store and the Kvs if they are not there.
+    /// Make the store and the Kvs if they do not exist.
     #[arg(long)]
     create: bool,
-    /// The policy of the Kvs if it is made: on which classes of media its data lie, as `store
-    /// policy` has it [default: fastest].
+    /// Policy of the Kvs if it is made: the classes of media for its data, as in `store policy`
+    /// [default: fastest].
     #[arg(long, value_name = "POLICY", requires = "create")]
     policy: Option<Policy>,
-    /// If the store is made, it takes at most so many bytes, 64MiB or more [default: what the file
-    /// system has].
+    /// Largest number of bytes that the store uses if it is made, 64MiB or more [default: what the
+    /// file system has].
     #[arg(long, value_name = "SIZE", value_parser = volumes::most, requires = "create")]
     most: Option<ByteSize>,
 }
@@ -119,7 +120,7 @@ struct Del {
     place: Place,
     #[arg(required = true)]
     keys: Vec<String>,
-    /// Remove all keys that begin so.
+    /// Delete all keys with these prefixes.
     #[arg(long)]
     prefix: bool,
 }
@@ -128,19 +129,19 @@ struct Del {
 struct Scan {
     #[command(flatten)]
     place: Place,
-    /// Only keys that begin so.
+    /// Print only keys with this prefix.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
-    /// From this key on, in the direction of the scan.
+    /// Begin at this key, in the direction of the scan.
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
-    /// At most so many keys.
+    /// Largest number of keys.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// From the last key to the first.
+    /// Scan from the last key to the first.
     #[arg(long)]
     reverse: bool,
-    /// Keys only.
+    /// Print keys only.
     #[arg(long)]
     keys_only: bool,
 }
@@ -162,8 +163,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Turns an error into one with an exit status: 2 if the caller asked for the wrong thing,
-/// otherwise 1.
+/// Converts an error into one with an exit status: 2 if the caller's request was wrong, otherwise
+/// 1.
 fn told(error: StoreError) -> anyhow::Error {
     match error {
         StoreError::NoStore { .. }
@@ -177,7 +178,7 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::Policy { .. }
         | StoreError::VolumeOfAnother { .. } => anyhow!(error),
         StoreError::File(ref file) if is_callers(file) => anyhow!(error),
-        // Data in a missing place are not damaged.
+        // Data on a missing volume are not damaged.
         StoreError::VolumeMissing { .. } => anyhow!(
             "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, \
              scan, stats and check read what is there"
@@ -186,8 +187,8 @@ fn told(error: StoreError) -> anyhow::Error {
     }
 }
 
-/// Returns true if a path leads nowhere or to an unusable file; all else is the disk's or the
-/// store's.
+/// Returns true if a path does not exist or names an unusable file. All other errors are due to the
+/// disk or the store.
 fn is_callers(error: &FileError) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     match error {
@@ -234,7 +235,7 @@ impl Place {
 
     /// Opens the store for writing.
     fn open(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = Kvdb::open_at(&self.directory.path, self.directory.options()).map_err(told)?;
+        let store = Kvdb::open_at(&self.directory.path, options(&self.directory)).map_err(told)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
         Ok((store, kvs))
     }
@@ -244,7 +245,7 @@ impl Place {
         policy: Option<Policy>,
         most: Option<ByteSize>,
     ) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = match Kvdb::open_at(&self.directory.path, self.directory.options()) {
+        let store = match Kvdb::open_at(&self.directory.path, options(&self.directory)) {
             Err(_) if is_empty(&self.directory.path) => volumes::make(&self.directory, None, most)?,
             Ok(_) if most.is_some() => {
                 return Err(anyhow!("{} is there: leave --most out", self.directory));
@@ -271,7 +272,7 @@ impl Place {
         }
     }
 
-    /// Opens the store without changing it.
+    /// Opens the store for reading.
     fn look(&self) -> anyhow::Result<(Kvdb, Kvs)> {
         let store = look(&self.directory)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
@@ -279,13 +280,17 @@ impl Place {
     }
 }
 
-/// Opens a store without changing it.
+/// Returns the options of a store there, if nothing else is asked for.
+fn options(place: &StorePlace) -> KvdbOptions {
+    KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() }
+}
+
+/// Opens a store for reading.
 fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     let directory = LocalDirectory::open_existing(&place.path);
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
     let clock = Arc::new(SystemClock::new());
-    let options = KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() };
-    let store = Kvdb::open_read_only(directory, options, clock).map_err(told)?;
+    let store = Kvdb::open_read_only(directory, options(place), clock).map_err(told)?;
     if let Some(last) = store.uncertain_behind() {
         writeln!(
             io::stderr(),
@@ -298,7 +303,7 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     Ok(store)
 }
 
-/// Returns true if there is nothing at a path, or an empty directory.
+/// Returns true if a path does not exist or is an empty directory.
 fn is_empty(path: &Path) -> bool {
     let entries = |directory: LocalDirectory| directory.list().is_ok_and(|all| all.is_empty());
     !files::exists(path) || LocalDirectory::open_existing(path).is_ok_and(entries)
@@ -326,7 +331,7 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         }
         error => told(error),
     })?;
-    // Closing makes it durable: the command has no other moment to report a failure.
+    // Closing makes the write durable; the command can report a failure only here.
     store.close().map_err(told)?;
     if place.json {
         print(&json!({ "key": key, "value_bytes": value.len(), "sequence": sequence.0 }))?;
@@ -403,7 +408,7 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         backward: *reverse,
         prefix: prefix.unwrap_or_default(),
         keys_only: *keys_only,
-        // One more reveals that there are more.
+        // One more key shows whether there are further ones.
         limit: Some(limit.saturating_add(1) as u64),
     };
     let mut cursor = kvs.cursor(options).map_err(told)?;

@@ -1,4 +1,4 @@
-//! Placement of a store's data: making a store, its volumes, and the policies of its `Kvs`.
+//! Placement of a store's data: creation of a store, its volumes, and the policies of its `Kvs`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::size::ParseSizeError;
 use entresol_base::{ByteSize, SystemClock};
-use entresol_bench::report::Table;
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::report::Table;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
     Kvdb, KvdbOptions, MediaClass, MediumStatistics, Policy, Statistics, StoreError, Volume,
@@ -18,69 +18,69 @@ use entresol_store::{
 use serde_json::{Value, json};
 
 use super::whole::{Bar, Whole, out, size, written};
-use super::{look, print, told};
+use super::{look, options, print, told};
 
-/// A store to be made.
+/// Arguments for a new store.
 #[derive(Debug, Args)]
 pub(super) struct Create {
     #[command(flatten)]
     whole: Whole,
-    /// The class of media that the directory is on: pmem, staging (a fast drive) or capacity
-    /// [default: capacity; pmem for pmem:PATH].
+    /// Class of media of the directory: pmem, staging (a fast drive) or capacity [default:
+    /// capacity; pmem for pmem:PATH].
     #[arg(long, value_name = "CLASS")]
     class: Option<MediaClass>,
-    /// Take at most so many bytes there, 64MiB or more [default: what the file system has].
+    /// Largest number of bytes to use there, 64MiB or more [default: what the file system has].
     #[arg(long, value_name = "SIZE", value_parser = most)]
     most: Option<ByteSize>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Add an empty directory: what is written from now on may lie there.
+    /// Add an empty directory, on which data written from now on may lie.
     Add(Add),
-    /// Move everything away from a place and let it go. If it is interrupted, nothing new is put
-    /// there all the same, and the same command finishes it.
+    /// Move everything away from a place and remove it from the store. An interrupted command can
+    /// be repeated to finish; nothing new is written to the place in the meantime.
     Retire(Retire),
-    /// Add a place with the class and bound of another one, then retire that one. If it is
-    /// interrupted, the same command finishes it.
+    /// Add a place with the class and bound of another one, then retire that one. An interrupted
+    /// command can be repeated to finish.
     Move(Move),
-    /// Say where volumes are that were moved while the store was closed; it is remembered.
+    /// Record the paths of places that were moved while the store was closed.
     Found(Found),
-    /// List the volumes, those that are missing as well.
+    /// List the places, including missing ones.
     List(Whole),
 }
 
-/// A place to be added.
+/// Arguments for a new place.
 #[derive(Debug, Args)]
 pub(super) struct Add {
     #[command(flatten)]
     whole: Whole,
-    /// The class of media that it is on: pmem, staging (a fast drive) or capacity.
+    /// Class of media of the directory: pmem, staging (a fast drive) or capacity.
     class: MediaClass,
     /// A directory to be made, or an empty one.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     path: PathBuf,
-    /// Take at most so many bytes there, 64MiB or more [default: what the file system has].
+    /// Largest number of bytes to use there, 64MiB or more [default: what the file system has].
     #[arg(long, value_name = "SIZE", value_parser = most)]
     most: Option<ByteSize>,
 }
 
-/// A place to be let go.
+/// Arguments for a place that is retired.
 #[derive(Debug, Args)]
 pub(super) struct Retire {
     #[command(flatten)]
     whole: Whole,
-    /// The place. The store's own directory keeps its manifest, and stays in the list.
+    /// The place. The store's own directory keeps the manifest and stays in the list.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     path: PathBuf,
 }
 
-/// A place to be replaced.
+/// Arguments for a place that is replaced.
 #[derive(Debug, Args)]
 pub(super) struct Move {
     #[command(flatten)]
     whole: Whole,
-    /// The place. The store's own directory keeps its manifest, and stays in the list.
+    /// The place. The store's own directory keeps the manifest and stays in the list.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     from: PathBuf,
     /// A directory to be made, or an empty one.
@@ -88,33 +88,33 @@ pub(super) struct Move {
     to: PathBuf,
 }
 
-/// Volumes that have other paths now.
+/// Arguments for places that have other paths now.
 #[derive(Debug, Args)]
 pub(super) struct Found {
     #[command(flatten)]
     whole: Whole,
-    /// Where they are now, all that were moved.
+    /// Present paths of all places that were moved.
     #[arg(required = true, value_parser = OsStringValueParser::new().try_map(path))]
     paths: Vec<PathBuf>,
 }
 
-/// The policy of a `Kvs`.
+/// Arguments for the policy of a `Kvs`.
 #[derive(Debug, Args)]
 pub(super) struct PolicyOf {
     #[command(flatten)]
     whole: Whole,
-    /// The new policy: fastest, staging-then-capacity, staging-max-capacity,
-    /// staging-min-capacity, pmem-max-capacity, capacity-only, staging-only or pmem-only; or
+    /// New policy: fastest, staging-then-capacity, staging-max-capacity, staging-min-capacity,
+    /// pmem-max-capacity, capacity-only, staging-only or pmem-only; or
     /// young-keys=CLASSES,young-values=CLASSES,aged-keys=CLASSES,aged-values=CLASSES, each one or
-    /// several classes with slashes between them, the preferred one first. Without it, the policy
-    /// is shown.
+    /// several classes separated by slashes, the preferred one first. Without it, the policy is
+    /// shown.
     policy: Option<Policy>,
     /// The Kvs, an ordered map of the store.
     #[arg(long, value_name = "NAME", default_value = "default")]
     kvs: String,
 }
 
-/// Checks the path of a place, which the manifest must be able to name from anywhere.
+/// Parses the path of a volume, which the manifest must be able to name from any directory.
 fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
     match text.to_str() {
         Some(text) if text.starts_with("pmem:") => Err(format!(
@@ -127,7 +127,7 @@ fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
     }
 }
 
-/// Parses a bound with room for at least some segments of the log.
+/// Parses a bound, which must have room for at least a few segments of the log.
 pub(super) fn most(text: &str) -> Result<ByteSize, String> {
     let most: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
     let least = 4 * KvdbOptions::default().segment_bytes;
@@ -150,11 +150,11 @@ fn new_volume(class: MediaClass, path: &Path, most: Option<ByteSize>) -> anyhow:
     Ok(Volume { class, directory: Arc::new(directory), bytes_max: most.map(|most| most.0) })
 }
 
-/// Refuses a directory within another place of the store.
+/// Refuses a directory within another volume of the store.
 fn check_apart(store: &Kvdb, path: &Path) -> anyhow::Result<()> {
     for Volume { directory, .. } in store.volumes() {
         let (path, store) = (path.to_owned(), directory.path().to_owned());
-        // The place itself may be added again.
+        // The volume itself may be added again.
         let is_itself = files::is_within(&store, &path).unwrap_or_default();
         if !is_itself && files::is_within(&path, &store).unwrap_or_default() {
             return Err(told(StoreError::Nested { path, store }));
@@ -164,7 +164,7 @@ fn check_apart(store: &Kvdb, path: &Path) -> anyhow::Result<()> {
 }
 
 fn open(place: &StorePlace) -> anyhow::Result<Kvdb> {
-    Kvdb::open_at(&place.path, place.options()).map_err(told)
+    Kvdb::open_at(&place.path, options(place)).map_err(told)
 }
 
 pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
@@ -172,7 +172,7 @@ pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
     tell(make(directory, *class, *most)?, *json, false)
 }
 
-/// Makes a store.
+/// Creates a store.
 pub(super) fn make(
     directory: &StorePlace,
     class: Option<MediaClass>,
@@ -190,14 +190,14 @@ pub(super) fn make(
     };
     let place = new_volume(class, &directory.path, most)?;
     let clock = Arc::new(SystemClock::new());
-    let made = Kvdb::create_on(&[place], directory.options(), clock);
+    let made = Kvdb::create_on(&[place], options(directory), clock);
     made.map_err(|error| match error.is_no_room() {
         true => no_room_for_a_store(directory, &error),
         false => told(error),
     })
 }
 
-/// Returns the error for a new store without room for anything, and advice.
+/// Returns the error of a new store without any room, with advice.
 pub(super) fn no_room_for_a_store(directory: &StorePlace, error: &StoreError) -> anyhow::Error {
     let text = format!(
         "{error}. {directory} was made and has nothing in it. Of the room there, 64MiB are kept \
@@ -238,7 +238,7 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     let store = open(directory)?;
     let old = store.volume_at(from).map_err(told)?;
     check_apart(&store, to)?;
-    // If it is there already, an earlier run of the command was interrupted.
+    // The directory may be a volume already, if an earlier run of the command was interrupted.
     if !store.volume_at(to).is_ok_and(|place| place.class == old.class) {
         let new = new_volume(old.class, to, old.bytes_max.map(ByteSize))?;
         store.add_volume(&new).map_err(told)?;
@@ -247,7 +247,7 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     tell(store, *json, true)
 }
 
-/// Moves everything away from a place.
+/// Moves everything away from a volume.
 fn let_go(store: &Kvdb, place: Volume) -> anyhow::Result<()> {
     let mut bar = Bar::watched("retire")?;
     let done = store.retire_volume(&place.directory, &mut |it| {
@@ -265,14 +265,14 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
     let Found { whole: Whole { directory: home, json }, paths } = arguments;
     let volumes = paths.iter().map(|path| directory(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let clock = Arc::new(SystemClock::new());
-    let store = Kvdb::open_on(directory(&home.path)?, &volumes, home.options(), clock);
+    let store = Kvdb::open_on(directory(&home.path)?, &volumes, options(home), clock);
     let store = store.map_err(|error| match error {
         error @ StoreError::VolumeMissing { .. } => {
             anyhow!("{} is not all that is missing: {error}", names(paths))
         }
         error => told(error),
     })?;
-    // Closing writes the manifest, which stores the new paths.
+    // Closing writes the manifest with the new paths.
     for path in paths {
         store.volume_at(path).map_err(told)?;
     }
@@ -287,7 +287,7 @@ fn names(paths: &[PathBuf]) -> String {
 /// Closes a store and prints its volumes, and the bytes written to them if data were moved.
 fn tell(store: Kvdb, is_json: bool, has_moved: bool) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
-    // Closing makes it durable: the command has no other moment to report a failure.
+    // Closing makes everything durable; the command can report a failure only here.
     store.close().map_err(told)?;
     if is_json {
         return print(&json!({ "places": as_json(&statistics, has_moved)? }));

@@ -1,4 +1,4 @@
-//! Commands on a store as a whole: statistics, check, copy, merge.
+//! Commands on a whole store: statistics, check, copies, compaction.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -9,10 +9,10 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::ByteSize;
 use entresol_base::list::{LIKE_LINES_MAX, shortened};
-use entresol_bench::progress::Progress;
-use entresol_bench::report::Table;
-use entresol_bench::report::table::grouped;
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::progress::Progress;
+use entresol_measure::report::Table;
+use entresol_measure::report::table::grouped;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::files;
 use entresol_store::{
     CheckReport, Finding, Kvdb, KvdbOptions, SalvageReport, Statistics, Unchecked, check_at,
@@ -20,13 +20,13 @@ use entresol_store::{
 };
 use serde_json::json;
 
-use super::{look, print, told};
+use super::{look, options, print, told};
 use crate::{Incomplete, Interrupted, interrupt};
 
-/// A store, and how it is told of.
+/// Arguments that name a store and the output.
 #[derive(Debug, Args)]
 pub(super) struct Whole {
-    /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax to let an
+    /// Directory of the store; pmem:PATH is persistent memory, pmem:PATH,assume-dax lets an
     /// ordinary file system stand in for it.
     #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     pub(super) directory: StorePlace,
@@ -35,7 +35,7 @@ pub(super) struct Whole {
     pub(super) json: bool,
 }
 
-/// A store that is copied.
+/// Arguments for a copy of a store.
 #[derive(Debug, Args)]
 pub(super) struct Copy {
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(super) struct Copy {
     to: PathBuf,
 }
 
-/// A bar whose length is known once work has begun.
+/// Progress bar whose length becomes known once work has begun.
 pub(super) struct Bar {
     progress: Progress,
     done: u64,
@@ -56,14 +56,14 @@ impl Bar {
         Bar { progress: Progress::new(0, what), done: 0, all: 0 }
     }
 
-    /// A bar of work that Ctrl-C breaks off in good order.
+    /// Creates a bar for work that Ctrl-C ends in good order.
     pub(super) fn watched(what: &str) -> anyhow::Result<Bar> {
         let bar = Bar::new(what);
         interrupt::watch(&bar.progress)?;
         Ok(bar)
     }
 
-    /// Whether to go on.
+    /// Returns whether the work is to continue.
     pub(super) fn flow(&self) -> ControlFlow<()> {
         match self.progress.is_stopped() {
             true => ControlFlow::Break(()),
@@ -71,7 +71,7 @@ impl Bar {
         }
     }
 
-    /// An error that says `left` if the work was broken off.
+    /// Fails with the message `left` if the work was interrupted.
     pub(super) fn check(&self, left: &'static str) -> anyhow::Result<()> {
         match self.progress.is_stopped() {
             true => Err(Interrupted(left).into()),
@@ -94,7 +94,7 @@ pub(super) fn out() -> io::StdoutLock<'static> {
     io::stdout().lock()
 }
 
-/// Rounds up to a whole number of the unit, of which there are at least ten.
+/// Formats a size, rounded up to a whole number of the unit, of which there are at least ten.
 pub(super) fn size(bytes: u64) -> String {
     let unit = match bytes {
         0..0xa0_0000 => 1 << 10,
@@ -164,7 +164,7 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
     tables
 }
 
-/// Tabulates the bytes written since the store was opened, and their reasons; `None` if there were
+/// Tabulates the bytes written since the store was opened, by cause. Returns `None` if there were
 /// none.
 pub(super) fn written(statistics: &Statistics) -> Option<Table> {
     let columns = [
@@ -250,7 +250,7 @@ fn show(report: &CheckReport) -> io::Result<()> {
     )
 }
 
-/// The first findings, and how many more there are; `--json` has more of them.
+/// Prints the first findings and the number of further ones, which `--json` lists.
 fn show_findings(findings: &[Finding], left_out: u64) -> io::Result<()> {
     for finding in findings.iter().take(LIKE_LINES_MAX) {
         writeln!(out(), "damaged: {finding}")?;
@@ -261,7 +261,7 @@ fn show_findings(findings: &[Finding], left_out: u64) -> io::Result<()> {
     }
 }
 
-/// What lies in volumes that are missing.
+/// Describes the data on missing volumes.
 fn unchecked(it: &Unchecked) -> String {
     let Unchecked { runs, kvs, segments, values, value_bytes, log_behind } = it;
     let of = match kvs.is_empty() {
@@ -325,7 +325,7 @@ fn show_salvaged(report: &SalvageReport) -> io::Result<()> {
 
 pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
-    let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
+    let store = Kvdb::open_at(&directory.path, options(directory)).map_err(told)?;
     let mut bar = Bar::watched("checkpoint")?;
     let made = store.checkpoint_at(to, &mut |it| {
         bar.tell(it.bytes_done, it.bytes);
@@ -334,7 +334,7 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     bar.finish();
     let made = made.map_err(told)?;
     store.close().map_err(told)?;
-    // It may be there as a whole by the time that it is to be broken off.
+    // The copy may have been completed before the interruption took effect.
     let Some(made) = made else { return bar.check("interrupted; there is no copy") };
     if *json {
         return print(&serde_json::to_value(made).context("the answer as JSON")?);
@@ -346,7 +346,7 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
 
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory, json } = arguments;
-    let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
+    let store = Kvdb::open_at(&directory.path, options(directory)).map_err(told)?;
     let volumes: Vec<PathBuf> =
         store.volumes().iter().map(|place| place.directory.path().to_owned()).collect();
     let before = bytes_of(&volumes)?;

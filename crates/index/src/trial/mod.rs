@@ -28,7 +28,7 @@ mod life;
 pub use keys::{KEYS, TrialKey};
 pub use kills::{killed_anywhere, killed_in, killed_while_made};
 
-use crate::{Direction, Flow, Persistent, Pool, PoolOptions};
+use crate::{Direction, Flow, IndexError, Persistent, Pool, PoolOptions};
 use life::Life;
 
 /// Root of the index on trial.
@@ -428,6 +428,12 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
 
     /// Carries out an operation, and checks the answer against the key's old value.
     fn act(&self, op: Op, before: Option<u64>) -> Result<(), String> {
+        self.try_act(op, before).unwrap_or_else(|error| Err(format!("{op}: {error}")))
+    }
+
+    /// Carries out an operation as [`act`](Opened::act) does, but returns a refusal of the index
+    /// as it is.
+    fn try_act(&self, op: Op, before: Option<u64>) -> Result<Result<(), String>, IndexError> {
         let at = |key: u64| I::Key::nth(key);
         let (answer, right) = match op {
             Op::Insert { key, value } => {
@@ -442,13 +448,13 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
                 let found = self.index.remove(at(key).borrow());
                 (found.map(|found| (true, found)), (true, before))
             }
-            Op::Reopen | Op::Kill { .. } => return Ok(()),
+            Op::Reopen | Op::Kill { .. } => return Ok(Ok(())),
         };
-        match answer {
-            Ok(answer) if answer == right => Ok(()),
-            Ok(answer) => Err(format!("{op}: answered {answer:?} instead of {right:?}")),
-            Err(error) => Err(format!("{op}: {error}")),
-        }
+        let answer = answer?;
+        Ok(match answer == right {
+            true => Ok(()),
+            false => Err(format!("{op}: answered {answer:?} instead of {right:?}")),
+        })
     }
 
     /// Returns all records, in the order in which a walk passes them.
@@ -559,10 +565,11 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> Trial<I> {
         let written = |what: String| format!("recovered and written on: {what}");
         for _ in 0..24 {
             let op = Phase::new(rng, self.options.keys).op(rng, 0);
-            match opened.act(op, value_before(&records, op)) {
+            match opened.try_act(op, value_before(&records, op)) {
                 // Small regions fill up.
-                Err(what) if what.contains("is full") => break,
-                acted => acted.map_err(written)?,
+                Err(IndexError::Full { .. }) => break,
+                Err(error) => return Err(written(format!("{op}: {error}"))),
+                Ok(acted) => acted.map_err(written)?,
             }
             act(&mut records, op);
         }

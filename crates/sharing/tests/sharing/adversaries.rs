@@ -2,80 +2,11 @@
 //! suite, with the paper's algorithms beside ours, is `entresol reproduce 002-adversaries`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Bench, Load, Rates, device, seconds, tenant};
-use entresol_media::model::memory::AEP;
-use entresol_media::{Access, CostTable};
-use entresol_sharing::scene::{Actor, Phase, Scene, Story, Trick};
 use entresol_sharing::settings::{FairSettings, QosSettings, WatchSettings};
-use entresol_sharing::{PolicySettings, Settings, Target, TenantId, TenantSettings, Throttle};
-
-const X: TenantId = TenantId(1);
-const THINK: Duration = Duration::from_nanos(200);
-const LIMIT: f64 = 0.1;
-
-/// X under a limit beside a reader, for 200 ms.
-fn limited(phases: Vec<Phase>) -> Story {
-    let x = TenantSettings { share_max: vec![Some(LIMIT)], ..TenantSettings::new(X, "x") };
-    let reader = TenantId(2);
-    let tenants = vec![x, TenantSettings::new(reader, "reader")];
-    let policy = PolicySettings::named("limit").expect("a policy");
-    let scene = Scene {
-        device: AEP,
-        costs: Arc::new(CostTable::published()),
-        settings: Settings::new("model:aep", policy, tenants),
-        actors: vec![
-            Actor { tenant: X, phases },
-            Actor::steady(reader, Phase::gets(2, 1024, THINK)),
-        ],
-        time: Duration::from_millis(200),
-        moment: Duration::from_millis(10),
-        background_is_charged: true,
-        units_are_charged: true,
-        seed: 1,
-    };
-    scene.play().expect("good settings")
-}
-
-/// X's use over its limit, each request taking so much of the device.
-fn use_over_limit(story: &Story, request_ns: f64) -> f64 {
-    let used = story.mean(X, Duration::ZERO, |m| m.operations_s * request_ns / 1e9);
-    used.expect("moments") / LIMIT
-}
-
-#[test]
-fn nobody_gets_more_than_its_limit_by_bursts_borders_small_requests_or_debts() {
-    let costs = CostTable::published();
-    let write_ns = |bytes| costs.cost_ns(Access::Write, bytes);
-    let set = Phase::sets(8, 256, THINK);
-    // What 200 ms allow, the 10 ms that are saved up once included.
-    let most = 1.02 * (1.0 + 10.0 / 200.0);
-    let bursts = (0..8_u64).flat_map(|burst| {
-        let from = |ms| Duration::from_millis(burst * 25 + ms);
-        [set.since(from(0)), Phase { threads: 0, ..set.since(from(4)) }]
-    });
-    let astride = Phase { trick: Trick::Astride { bytes: 128 }, ..set };
-    let debt = Phase { trick: Trick::Debt { bytes: 1.0 }, ..Phase::sets(4, 4096, THINK) };
-    let debt_ns = 2.0 * write_ns(4096) + costs.cost_ns(Access::Read, 4096);
-    for (what, phases, request_ns, least) in [
-        ("full speed", vec![set], write_ns(256), 0.98),
-        ("bursts", bursts.collect(), write_ns(256), 0.3),
-        (
-            "64 loops of 64 B",
-            vec![Phase::gets(64, 64, THINK)],
-            costs.cost_ns(Access::Read, 64),
-            0.9,
-        ),
-        ("256 B astride two units", vec![astride], write_ns(512), 0.98),
-        ("sets to be cleaned up later", vec![debt], debt_ns, 0.9),
-    ] {
-        let used = use_over_limit(&limited(phases), request_ns);
-        assert!(used <= most, "{what}: {used}");
-        assert!(used >= least, "{what}: {used}: it goes on, at its limit");
-    }
-}
+use entresol_sharing::{PolicySettings, Target, Throttle};
 
 #[test]
 fn who_misses_its_target_by_itself_has_nobody_slowed_for_it_and_hides_nobody() {

@@ -1,4 +1,4 @@
-//! Tests of the controller from outside: scripted devices in virtual time, and scenes.
+//! Tests of the controller from outside: scripted devices in virtual time.
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 mod adversaries;
@@ -9,4 +9,3 @@ mod limits;
 mod properties;
 mod proportional;
 mod qos;
-mod scenes;

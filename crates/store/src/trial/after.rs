@@ -22,16 +22,16 @@ type Pair = (Vec<u8>, Vec<u8>);
 /// Values of keys, by the number of the `Kvs` and the key.
 type Ever = BTreeMap<(usize, Vec<u8>), BTreeSet<Vec<u8>>>;
 
-/// One in so many recovered stores is opened a second time.
+/// Number of recovered stores of which one is opened a second time.
 const AGAIN_ONE_IN: u64 = 4;
-/// One in so many stores left by a crash is first opened without one of its drives.
+/// Number of stores left by a crash of which one is first opened without one of its drives.
 const MISSING_ONE_IN: u64 = 5;
 
 /// State that writers and crashes share.
 pub(super) struct Shared {
     pub(super) world: World,
     expected: Mutex<All>,
-    /// Number of images checked.
+    /// Number of crash images checked.
     looked: AtomicU64,
     layout: Layout,
     troubles: Mutex<Troubles>,

@@ -110,7 +110,7 @@ struct Before {
 
 impl Trial {
     /// Runs a history, closes the store, and damages its files again and again. Each damage counts
-    /// as an image. The trial's parameters for crashes have no effect.
+    /// as a crash image. The trial's parameters for crashes have no effect.
     ///
     /// # Errors
     /// Fails if damage leads to anything that it must not. The message describes the damage.

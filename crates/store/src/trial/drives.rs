@@ -19,7 +19,7 @@ use crate::{Kvdb, KvdbOptions, MediaClass, StoreError, Volume};
 /// Trouble with a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Each call takes so many milliseconds longer.
+    /// Each call takes longer, by this number of milliseconds.
     Slow(u64),
     /// Calls of a kind fail, from the n-th on or only that one.
     Fails(Failing, u64, Repeat),

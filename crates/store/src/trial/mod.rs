@@ -53,8 +53,8 @@ const KEYS: u64 = 24;
 const FIRST_WRITER: u8 = b'k';
 /// Largest value that lies beside its key, in bytes.
 const INLINE_BYTES: u32 = 100;
-/// Range deletes that one run holds. There are so few that a flush may write several runs, which a
-/// compaction has to take together.
+/// Range deletes that one run holds. The number is so small that a flush may write several runs,
+/// which a compaction has to take together.
 const PREFIXES_PER_RUN: u32 = 6;
 /// Largest number of range deletes in one operation.
 const PREFIXES_TOGETHER: u64 = 20;
@@ -154,7 +154,7 @@ pub struct Trial {
     pub seed: u64,
     /// Number of threads that write.
     pub writers: u8,
-    /// One in so many recoveries is itself interrupted by crashes; 0 for none.
+    /// Number of recoveries of which one is itself interrupted by crashes; 0 for none.
     pub nested_one_in: u32,
     /// Upper bound of the crash images checked at each moment.
     pub images_max: u32,
@@ -209,7 +209,7 @@ impl Trial {
         Trial { seed, writers, nested_one_in, images_max, pmem, classes, troubles, many_prefixes }
     }
 
-    /// Draws a history of so many operations.
+    /// Draws a history of `len` operations.
     #[must_use]
     pub fn history(&self, len: usize) -> Vec<Op> {
         let mut rng = Rng::named(self.seed, "history");

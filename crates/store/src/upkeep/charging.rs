@@ -53,7 +53,8 @@ impl Drop for Awaited<'_> {
 
 impl Kvdb {
     /// Charges flushes, compactions and tiering on a class of media to an account from now on, or
-    /// to none. A store without further volumes lies on the class capacity, or pmem if opened so.
+    /// to none. The directory of a store without further volumes is of the class capacity, or pmem
+    /// if the store was opened so.
     ///
     /// The work waits for the account's share of the medium's time, as other tenants do. It does
     /// not wait if that would make writers wait, let bytes dead exceed `space_amplification_max`,

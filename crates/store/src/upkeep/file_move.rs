@@ -102,7 +102,7 @@ impl Found {
 }
 
 impl FileMove {
-    /// Returns the volume that the file moves to, if that has room for so many bytes and is of
+    /// Returns the volume that the file moves to, if that has room for `bytes` bytes and is of
     /// another class. A file on a retiring volume goes wherever there is room.
     pub(crate) fn target(&self, core: &Core, bytes: u64) -> Option<Arc<Held>> {
         let what = match self.file {
@@ -118,8 +118,8 @@ impl FileMove {
     }
 }
 
-/// Moves files as long as `go_on`, which receives the bytes of each piece, returns true. Returns
-/// false if the moves ended early. The caller holds the lock of compactions.
+/// Moves files while `go_on` returns true. `go_on` receives the bytes of each piece. Returns false
+/// if the moves ended early. The caller holds the lock of compactions.
 ///
 /// # Errors
 /// Fails if a disk fails or has no room. Files that have not moved stay where they were.

@@ -24,8 +24,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Upper bound of the pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Number of writes that an image may lack without delaying writers. Recovery reads so many in a
-/// few milliseconds.
+/// Number of writes that a memtable image may lack without delaying writers. Recovery reads these
+/// in a few milliseconds.
 const LAG_FREE: u64 = 24_576;
 /// Number of further writes that raise a writer's delay by `DELAY_NS`. The delay gives the only
 /// thread that writes images its share of time beside many writers.
@@ -35,16 +35,16 @@ const DELAY_NS: u64 = 4000;
 /// State of the memtable images: the writes that recovery finds without reading them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MemtableImageStatistics {
-    /// Writes that are neither flushed nor in an image. An opening of the store now would read
-    /// them.
+    /// Writes that are neither flushed nor in a memtable image. An opening of the store now would
+    /// read them.
     pub writes_missing: u64,
-    /// Failed attempts to begin or continue an image.
+    /// Failed attempts to begin or continue a memtable image.
     pub failures: u64,
     /// Reason of the last failure, unless an attempt has succeeded since.
     pub failure: Option<String>,
 }
 
-/// State of the one thread that writes images.
+/// State of the one thread that writes memtable images.
 #[derive(Debug, Default)]
 pub(crate) struct ImageWriter {
     keeping: Mutex<Keeping>,
@@ -87,7 +87,7 @@ impl ImageWriter {
 }
 
 impl Core {
-    /// Brings the images on persistent memory up to the durable writes, unless a pause is on.
+    /// Brings the memtable images up to the durable writes, unless a pause is on.
     pub(crate) fn keep_images(&self) {
         let now = self.clock.now();
         if self.options.pmem.is_some() && self.images.is_due(now) {
@@ -95,8 +95,8 @@ impl Core {
         }
     }
 
-    /// Enters all durable writes into the existing images, so the next opening has nothing to read.
-    /// A generation without an image gets none now: it is soon read.
+    /// Enters all durable writes into the existing memtable images, so the next opening has nothing
+    /// to read. A generation without an image gets none now: it is soon read.
     pub(crate) fn complete_images(&self) {
         if self.options.pmem.is_none() {
             return;
@@ -107,8 +107,8 @@ impl Core {
         self.images.tried(&done, self.clock.now());
     }
 
-    /// Returns the last write that images may contain. Published writes are not enough, because a
-    /// generation may continue in a segment that is not on persistent memory.
+    /// Returns the last write that memtable images may contain. Published writes are not enough,
+    /// because a generation may continue in a segment that is not on persistent memory.
     fn durable(&self) -> Sequence {
         self.log.as_ref().map_or(Sequence(0), Log::durable)
     }
@@ -127,12 +127,12 @@ impl Core {
         kept.and(begun)
     }
 
-    /// Returns true if the image lags so far that the thread continues at once.
+    /// Returns true if the memtable image lags so far that the thread continues at once.
     pub(crate) fn is_image_behind(&self) -> bool {
         self.image_lag() > LAG_FREE / 2 && self.failure.check().is_ok()
     }
 
-    /// Returns the delay of a writer for each write, because the image lags.
+    /// Returns the delay of a writer for each write, because the memtable image lags.
     pub(crate) fn image_delay(&self) -> Duration {
         let too_many = self.image_lag().saturating_sub(LAG_FREE);
         Duration::from_nanos(too_many * DELAY_NS / LAG_STEP)
@@ -175,7 +175,7 @@ impl Core {
         Err(StoreError::NoRoom { what: format!("an image wants {needed}, and {free} are left") })
     }
 
-    /// Returns the state of the images if the store is opened on persistent memory.
+    /// Returns the state of the memtable images if the store is opened on persistent memory.
     pub(crate) fn image_statistics(&self) -> Option<MemtableImageStatistics> {
         self.options.pmem?;
         let (view, published) = (self.current.get(), self.published());

@@ -59,7 +59,7 @@ pub(crate) struct Core {
     /// Lock that allows one compaction at a time.
     pub(crate) merging: Mutex<()>,
     pub(crate) pages: Arc<BlockCache>,
-    /// Row cache, which also holds the key locks of transactions.
+    /// Row cache, which also holds the locks of keys.
     pub(crate) entries: Arc<RowCache>,
     /// Memory budget that the row cache borrows from.
     pub(crate) room: Arc<Room>,
@@ -67,7 +67,7 @@ pub(crate) struct Core {
     /// `Kvs` dropped since the store was opened, and those dropped before whose writes are still in
     /// the log.
     pub(crate) dropped: KvsBits,
-    /// `Kvs` whose preferred class had no room at the last check.
+    /// `Kvs` whose preferred classes had no room at the last check.
     pub(crate) full: KvsBits,
     pub(crate) work: Arc<Scheduler>,
     pub(crate) background: Background,

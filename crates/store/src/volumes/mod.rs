@@ -1,9 +1,9 @@
 //! Volumes: the directories of a store's files, each of a class of media.
 //!
-//! The first volume, the **home**, holds the manifest, which names the others. Nothing records which
-//! file lies on which volume: file names are never reused, and a file is looked for on all volumes.
-//! So there is no such list for a crash to make wrong, and an operator can move a file to another
-//! volume of a closed store without harm.
+//! The first volume, the **home**, holds the manifest, which names the others. Nothing records
+//! which file lies on which volume: file names are never reused, and a file is looked for on all
+//! volumes. So there is no such list for a crash to make wrong, and an operator can move a file to
+//! another volume of a closed store without harm.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -70,15 +70,15 @@ pub(crate) struct VolumeCounters {
 /// Reason for writing a value again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// Most of its segment is dead.
+    /// Garbage collection: most of its segment is dead.
     Garbage,
-    /// It has aged, or its class is full.
+    /// Demotion of a value that has aged, or whose class is full.
     Aged,
-    /// A faster class has room for it again.
+    /// Promotion to a faster class that has room again.
     Returned,
-    /// Its policy, or the store's volumes, were changed.
+    /// Change of its policy or of the store's volumes.
     Misplaced,
-    /// It is read often.
+    /// Gathering of values that are read often.
     Hot,
 }
 
@@ -510,7 +510,7 @@ impl Volumes {
         self.choose_strictly(What::Log, classes, bytes)
     }
 
-    /// Returns a volume of the first class that has room for so many bytes beside the reserve and
+    /// Returns a volume of the first class that has room for `bytes` bytes beside the reserve and
     /// the share of the class to keep free.
     fn first_with_room(
         &self,
@@ -543,7 +543,7 @@ impl Volumes {
         place.bytes_max().map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
     }
 
-    /// Refuses to retire a volume if the others lack room for so many bytes.
+    /// Refuses to retire a volume if the others lack room for `bytes` bytes.
     ///
     /// # Errors
     /// Fails if they lack the room.

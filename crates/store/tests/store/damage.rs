@@ -541,7 +541,7 @@ fn with_synced_log(run: impl FnOnce(World, &dyn Fn() -> Disk) + 'static) {
 const LOGGED: usize = 80;
 
 /// Checks that the store is not opened, with an error that names a file. Nothing may be removed,
-/// `check` must name the file as well, and so many writes must be salvaged.
+/// `check` must name the file as well, and `writes` writes must be salvaged.
 fn is_told_and_saved(world: &World, disk: &Disk, name: &str, writes: std::ops::Range<usize>) {
     let before = disk.contents();
     for _ in 0..2 {

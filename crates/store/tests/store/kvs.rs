@@ -303,7 +303,7 @@ fn times_of_a_batch_begin_when_it_is_written() {
     }
 }
 
-/// Makes a store believe that it has given numbers to so many `Kvs`.
+/// Makes a store believe that it has given numbers to `all` `Kvs`.
 fn has_given_numbers(disk: &Disk, all: u64) {
     let manifest = disk.root().read("MANIFEST").expect("there");
     let line = manifest.split(|byte| *byte == b'\n').next().expect("a line");

@@ -10,7 +10,7 @@ use entresol_store::{Batch, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, Tran
 
 /// More range deletes than one run can hold.
 const PREFIXES: u32 = 17_000;
-/// One prefix in so many has a key.
+/// Distance between prefixes that have a key.
 const STEP: usize = 1_000;
 
 fn options() -> KvdbOptions {

@@ -54,7 +54,7 @@ fn open(world: &World, disk: &Disk, options: KvdbOptions) -> (Kvdb, Kvs) {
     (store, kvs)
 }
 
-/// Creates a store of so many keys, whose values are flushed where they were put, and opens it
+/// Creates a store of `KEYS` keys, whose values are flushed where they were put, and opens it
 /// again. Values are read in blocks from the drive. If the keys are put in random order, neighbours
 /// lie scattered.
 fn made(world: &World, disk: &Disk, is_in_order: bool) -> (Kvdb, Kvs) {
@@ -103,7 +103,7 @@ fn read_bytes(store: &Kvdb) -> u64 {
     media.iter().map(|medium| medium.read.value_bytes).sum()
 }
 
-/// Reads so many entries from a key on, up or down, and checks them.
+/// Reads `count` entries from a key on, up or down, and checks them.
 fn show(cursor: &mut Cursor, from: u64, count: u64, backward: bool) {
     cursor.seek(&key(from));
     for step in 0..count {

@@ -124,8 +124,8 @@ fn kill(pmem: Option<PmemMode>) {
         let numbers = lines.map_while(Result::ok).filter_map(|line| {
             line.strip_prefix("ACK ").and_then(|number| number.parse::<u64>().ok())
         });
-        // The child is killed after so many lines. Lines that it had written to the pipe by then
-        // count too.
+        // The child is killed after a number of lines. Lines that it had written to the pipe by
+        // then count too.
         let mut since = 0;
         for number in numbers {
             acknowledged = acknowledged.max(number + 1);

@@ -5,6 +5,8 @@
 use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
 use entresol_media::MediumSpec;
 use entresol_media::cost::Access;
 use entresol_media::probe::Order;
@@ -12,8 +14,6 @@ use entresol_media::probe::Order;
 use super::costs::{self, Origin};
 use super::figure::Figure;
 use super::{Fact, MediumProfile, ProfileOptions, ROUNDS, advice};
-use crate::error::BenchError;
-use crate::progress::Progress;
 
 mod figures;
 mod model;

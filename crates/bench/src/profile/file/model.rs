@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use entresol_base::clock::{Nanos, Picos};
 use entresol_base::histogram::Histogram;
+use entresol_measure::BenchError;
+use entresol_measure::arrivals::PoissonArrivals;
 use entresol_media::model::ModelName;
 use entresol_media::model::block::BlockModel;
 use entresol_media::probe::{Order, Positions};
 use fastrand::Rng;
 
 use super::{Closed, FileSubject, Open, Outcome, TimeSplit, draw_access};
-use crate::arrivals::PoissonArrivals;
-use crate::error::BenchError;
 use crate::profile::{Fact, ProfileOptions};
 
 /// Bytes of the drive that requests touch.

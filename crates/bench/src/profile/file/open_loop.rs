@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::statistics::Spread;
+
 use super::{FileSubject, MIXED_READS, Open};
-use crate::error::BenchError;
 use crate::profile::Fact;
 use crate::profile::figure::{Figure, Point, Quantity, Series};
 use crate::profile::plan::empty;
-use crate::progress::Progress;
-use crate::statistics::Spread;
 
 /// Loads as shares of the maximum in a closed loop, denser where the curve bends.
 const SHARES: [f64; 12] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0];

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, Nanos, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::arrivals::PoissonArrivals;
 use entresol_media::block::BlockFile;
 use entresol_media::cost::Access;
 use entresol_media::machine::{DiskReads, FileDisk};
@@ -18,8 +20,6 @@ use entresol_media::{
 use fastrand::Rng;
 
 use super::{Closed, FileSubject, Open, Outcome, PAGE_BYTES, TimeSplit, draw_access};
-use crate::arrivals::PoissonArrivals;
-use crate::error::BenchError;
 use crate::profile::{Fact, ProfileOptions, ROUNDS, today};
 
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);

@@ -1,12 +1,12 @@
 //! Measurements of a byte-addressable medium, real or modelled: the figures of «Rethinking Index
 //! Design Based on PM Device», section 2, as definitions that a subject carries out.
 
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
 
 use super::figure::Figure;
 use super::plan;
-use crate::error::BenchError;
-use crate::progress::Progress;
 
 mod figures;
 pub(super) mod model;

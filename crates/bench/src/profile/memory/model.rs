@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use entresol_base::clock::Picos;
+use entresol_measure::BenchError;
 use entresol_media::model::ModelName;
 use entresol_media::model::memory::{
     Accessor, Fence, MemoryAccess, MemoryModel, MemoryOp, Parameters, Transfer,
@@ -14,7 +15,6 @@ use entresol_media::probe::{
 };
 
 use super::{MemorySubject, Rate};
-use crate::error::BenchError;
 
 /// Bytes of the area that is read, and of the area after it that is written.
 const PART_BYTES: u64 = 1 << 30;

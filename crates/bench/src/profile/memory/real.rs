@@ -5,11 +5,11 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use entresol_base::{Clock, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::process::thread_cpu_ns;
 use entresol_media::probe::{Arena, LINE_BYTES, Lane, Order, Task, Touch};
 
 use super::{MemorySubject, Rate, Samples};
-use crate::error::BenchError;
-use crate::process::thread_cpu_ns;
 
 /// Least share of the time for which each thread of a sample must have a processor. Below it, other
 /// programs disturbed the sample.

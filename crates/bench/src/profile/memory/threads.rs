@@ -1,11 +1,11 @@
 //! Number of threads that a measurement needs.
 
+use entresol_measure::BenchError;
 use entresol_media::model::ModelName;
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
 
 use super::model::ModelMemory;
 use super::{MemorySubject, Scope};
-use crate::error::BenchError;
 use crate::profile::figure::Figure;
 
 /// Least default number of threads of a model: the sixteen of the papers.

@@ -167,7 +167,7 @@ pub fn check(
     check_with(directory, values::LEADS_MAX, progress)
 }
 
-/// Checks a store with room for so many positions of values at once.
+/// Checks a store with room for `leads_max` positions of values at once.
 fn check_with(
     directory: &Arc<dyn Directory>,
     leads_max: usize,
@@ -272,7 +272,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Reports a checked file of so many bytes to `progress`.
+    /// Reports a checked file of `bytes` bytes to `progress`.
     fn done(&mut self, bytes: u64) {
         if bytes > 0 {
             self.report.files += 1;

@@ -84,7 +84,8 @@ impl Lead {
 }
 
 impl Leads {
-    /// Creates a collector for positions behind a given one: at least `most`, if there are so many.
+    /// Creates a collector for positions behind a given one: at least `most` of them, if they
+    /// exist.
     pub(super) fn behind(behind: Option<Lead>, most: usize) -> Leads {
         Leads { all: Vec::new(), most, behind, up_to: None }
     }

@@ -56,8 +56,8 @@ fn leave(disk: &Disk, left: &Disk) -> Told {
     dead.join().unwrap_or_else(|_| Err("the thread panicked".to_owned()))
 }
 
-/// Writes some records before an image's watermark and some behind it. Returns the disk that a
-/// dying process then leaves, and the contents that must be found there.
+/// Writes some records before a memtable image's watermark and some behind it. Returns the disk
+/// that a dying process then leaves, and the contents that must be found there.
 fn with_an_image(world: &World, disk: &Disk) -> Result<(Disk, Pairs), String> {
     let (store, kvs) = create(world, disk)?;
     write_some(&kvs)?;
@@ -88,7 +88,7 @@ fn write_some(kvs: &Kvs) -> Told {
 /// Number of writes behind the watermark.
 const BEHIND: u64 = 6;
 
-/// Records before an image's watermark are not read again, and are found unchanged.
+/// Records before a memtable image's watermark are not read again, and are found unchanged.
 pub(super) fn image_of_the_dead() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (left, expected) = with_an_image(world, disk)?;
@@ -120,7 +120,7 @@ fn has_image(disk: &Disk) -> bool {
 }
 
 /// Opening a closed store reads no records, even after a power cut. A store opened as if on a disk
-/// makes no use of images.
+/// makes no use of memtable images.
 pub(super) fn image_of_the_closed() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (store, kvs) = create(world, disk)?;

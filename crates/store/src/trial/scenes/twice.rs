@@ -75,7 +75,7 @@ pub(super) fn found_twice() -> Told {
     // The power fails when one of the two directories is durable.
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
-        // The first two syncs are those of the manifest.
+        // The sync of the manifest comes first.
         disk.inject(failing(&[Call::DirectorySync], 3, Repeat::EverAfter));
         require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
         require(left_by_a_cut(world, disk)? == expected, "a power cut at an opening takes both")
@@ -126,7 +126,7 @@ pub(super) fn removed_unsurely() -> Told {
             add_empty_segments(disk, &["capacity"])?;
             // The segment was durable.
             let disk = &disk.image(&disk.units());
-            // The first syncs are those of the manifest.
+            // The sync of the manifest comes first.
             disk.inject(failing(&[Call::DirectorySync], nth, Repeat::EverAfter));
             require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
             disk.inject(FaultPlan::default());

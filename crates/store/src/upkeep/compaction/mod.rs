@@ -326,9 +326,8 @@ fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
     view.runs.get(&kvs).is_some_and(is_there)
 }
 
-/// Carries out a plan that was made for `view`, as long as `go_on`, which receives the share done,
-/// returns true. Returns false if the compaction ended early. The caller holds the lock of
-/// compactions.
+/// Carries out a plan made for `view` while `go_on` returns true. `go_on` receives the share done.
+/// Returns false if the compaction ended early. The caller holds the lock of compactions.
 fn merge(
     core: &Core,
     view: &Arc<View>,
@@ -399,7 +398,7 @@ fn merge(
     Ok(true)
 }
 
-/// Finishes the run of a compaction that has taken so many versions.
+/// Finishes the run of a compaction that has taken `taken` versions.
 fn finish(core: &Core, writer: RunWriter, taken: u64) -> Result<ViewRun, StoreError> {
     let run = ViewRun::of(writer.finish(&core.pages)?);
     let entries = run.run.summary().entries;
@@ -417,8 +416,7 @@ fn leaves_tombstones_out(core: &Core, all: &[ViewRun], plan: &Plan) -> bool {
     has_oldest && !is_asked_for
 }
 
-/// Returns the version to write for a version that the compaction has taken, if anything is left of
-/// it.
+/// Converts a version that the compaction has taken into the one to write; `None` if it is dropped.
 fn due<'a>(
     core: &Core,
     plan: &Plan,
@@ -468,7 +466,7 @@ fn traffic(
     traffic
 }
 
-/// Chooses the volume for the run of a plan, which has at most so many bytes.
+/// Chooses the volume for the run of a plan, which has at most `bytes` bytes.
 fn place_for_keys(core: &Core, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<volumes::Held> {
     let policy = core.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
     core.volumes.choose_of_reserve(What::Keys, core.had(policy.keys(is_aged)), bytes)

@@ -43,7 +43,7 @@ struct Open {
 }
 
 impl<'a> ValueWriter<'a> {
-    /// Creates a writer for at most so many bytes of records.
+    /// Creates a writer for at most `bytes_max` bytes of records.
     pub(crate) fn new(core: &'a Core, kvs: KvsId, bytes_max: u64) -> ValueWriter<'a> {
         ValueWriter {
             core,

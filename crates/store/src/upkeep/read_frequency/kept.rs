@@ -80,8 +80,8 @@ pub(crate) enum Kept {
 }
 
 impl ReadFrequency {
-    /// Creates the counters of a store with so much memory, and restores the last process's summary
-    /// if it matches the stamp. Segments that no longer exist are left out.
+    /// Creates the counters of a store with `memory_bytes` of memory, and restores the last
+    /// process's summary if it matches the stamp. Segments that no longer exist are left out.
     pub(crate) fn restored(
         memory_bytes: u64,
         home: &dyn Directory,
@@ -157,7 +157,7 @@ impl ReadFrequency {
     }
 }
 
-/// Reduces counters to at most so many. Of counters that are merged, the greatest value is kept.
+/// Reduces counters to at most `most`. Of counters that are merged, the greatest value is kept.
 fn folded(mut counters: Vec<u8>, most: usize) -> Vec<u8> {
     while counters.len() > most {
         let behind = counters.split_off(counters.len() / 2);

@@ -77,7 +77,7 @@ pub(crate) struct ReadFrequency {
 }
 
 impl ReadFrequency {
-    /// Creates counters for a store with so much memory.
+    /// Creates counters for a store with `memory_bytes` of memory.
     pub(crate) fn new(memory_bytes: u64) -> ReadFrequency {
         let counters = (memory_bytes / MEMORY_PART).max(1024).next_power_of_two() / 2;
         ReadFrequency {

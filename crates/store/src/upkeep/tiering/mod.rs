@@ -270,7 +270,7 @@ impl Core {
         compactions.next().or_else(|| file_moves.all())
     }
 
-    /// Returns a compaction that moves values, if they have at least so many bytes, and room.
+    /// Returns a compaction that moves values, if they have at least `least` bytes, and room.
     fn rewriting(&self, view: &View, kvs: KvsId, moves: Moves, least: u64) -> Option<Tiering> {
         let live = live_of(view.runs.get(&kvs)?.iter());
         let mut bytes = BTreeMap::<Vec<MediaClass>, (Classes, u64)>::new();
@@ -344,7 +344,7 @@ impl Core {
         all.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// Restricts classes to those slower than `class`, if they have room for so many bytes.
+    /// Restricts classes to those slower than `class`, if they have room for `bytes` bytes.
     fn below(&self, class: MediaClass, classes: Classes, bytes: u64) -> Option<Classes> {
         let below = self.had(classes).filtered(|it| it > class);
         let is_below = below.as_slice().iter().all(|it| *it > class);

@@ -125,8 +125,8 @@ impl Core {
         })
     }
 
-    /// Adds moves that demote values which are no longer hot from segments with gathered hot
-    /// values, oldest first, until there may be room for so many bytes.
+    /// Makes room for `bytes` of hot values. Adds moves that demote values no longer hot,
+    /// from the oldest segments with gathered hot values.
     fn make_way(
         &self,
         view: &View,

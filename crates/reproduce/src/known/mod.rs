@@ -1,0 +1,205 @@
+//! Known failures, listed in `expected-failures.toml`, and their limits.
+//!
+//! A listed check may fail exactly as listed, or less. A run fails if a listed check passes, if
+//! another check fails, or if a figure moves farther from the paper's. The figures are those of one
+//! seed at the usual scale, to four digits; virtual time reproduces them in every run, and there is
+//! no slack.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use entresol_measure::BenchError;
+use serde::Deserialize;
+
+use super::check::{Check, Figure};
+use super::{Reproductions, everything};
+
+const TEXT: &str = include_str!("../../expected-failures.toml");
+/// Seed of the listed figures.
+const SEED: u64 = 1;
+
+/// Checks that are known to fail.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    #[serde(default)]
+    failure: Vec<Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Failure {
+    entry: String,
+    check: String,
+    ours: Ours,
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Ours {
+    Number(f64),
+    Text(String),
+}
+
+/// Comparison of a run with the list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Differences that fail the run.
+    pub problems: Vec<String>,
+    /// Figures closer to the paper's than listed; the list may be updated.
+    pub notes: Vec<String>,
+}
+
+impl Known {
+    /// Returns the list that is part of the program.
+    ///
+    /// # Panics
+    /// Panics if the list is malformed; a test detects this earlier.
+    #[must_use]
+    pub fn built_in() -> &'static Known {
+        static BUILT_IN: OnceLock<Known> = OnceLock::new();
+        BUILT_IN.get_or_init(|| {
+            Known::parse(TEXT).unwrap_or_else(|error| panic!("expected-failures.toml: {error}"))
+        })
+    }
+
+    /// Reads a list from a file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or holds no valid list.
+    pub fn read(path: &Path) -> Result<Known, BenchError> {
+        let wrong = |error: String| BenchError::Usage(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        Known::parse(&text).map_err(wrong)
+    }
+
+    /// Parses a list.
+    ///
+    /// # Errors
+    /// Fails if the text is no valid list, with the position and the reason.
+    pub fn parse(text: &str) -> Result<Known, String> {
+        let known: Known = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (number, failure) in known.failure.iter().enumerate() {
+            let Failure { entry, check, reason, .. } = failure;
+            if !everything().any(|it| it.full_name() == *entry) {
+                return Err(format!("there is no entry {entry}"));
+            }
+            if reason.trim().is_empty() {
+                return Err(format!("{entry}, '{check}': no reason"));
+            }
+            let is_same = |it: &&Failure| it.entry == *entry && it.check == *check;
+            if known.failure[..number].iter().any(|it| is_same(&it)) {
+                return Err(format!("{entry}, '{check}': twice"));
+            }
+        }
+        Ok(known)
+    }
+
+    /// Adds the reason to each failure that is known.
+    pub fn mark(&self, all: &mut Reproductions) {
+        for check in all.checks_mut() {
+            if let Some(reason) = self.reason(check).filter(|_| check.fails()) {
+                check.set_known(reason);
+            }
+        }
+    }
+
+    /// Returns the reason of a known failure.
+    fn reason(&self, check: &Check) -> Option<&str> {
+        let found = self.failure.iter().find(|it| it.is_of(check));
+        found.map(|failure| failure.reason.as_str())
+    }
+
+    /// Compares the failures of a run with the list.
+    ///
+    /// # Errors
+    /// Fails if the run had another seed or another scale than the list.
+    pub fn judge(&self, results: &Reproductions) -> Result<Judgement, BenchError> {
+        let settings = results.settings();
+        if settings.seed != SEED || settings.full_scale {
+            let text = format!(
+                "known failures are those of seed {SEED} at the usual scale: leave out \
+                 --accept-known, or --seed and --full-scale"
+            );
+            return Err(BenchError::Usage(text));
+        }
+        let mut judgement = Judgement::default();
+        for one in results.iter() {
+            let differences = one.differences.iter();
+            let problem = |it: &String| format!("{}: not as in the catalogue: {it}", one.name);
+            judgement.problems.extend(differences.map(problem));
+        }
+        let checks = || results.iter().flat_map(|one| &one.checks);
+        for check in checks().filter(|check| check.fails()) {
+            if self.reason(check).is_none() {
+                let named = format!("{}, '{}'", check.entry(), check.what);
+                judgement.problems.push(format!("{named}: fails, and is not on the list"));
+            }
+        }
+        for failure in &self.failure {
+            let was_run = results.ran(&failure.entry);
+            match checks().find(|check| failure.is_of(check)) {
+                Some(check) => failure.judge(check, &mut judgement),
+                None if was_run => judgement.problems.push(format!(
+                    "{}: is on the list, and there is no such check",
+                    failure.named()
+                )),
+                None => {}
+            }
+        }
+        Ok(judgement)
+    }
+}
+
+impl Failure {
+    fn is_of(&self, check: &Check) -> bool {
+        check.entry() == self.entry && check.what == self.check
+    }
+
+    fn named(&self) -> String {
+        format!("{}, '{}'", self.entry, self.check)
+    }
+
+    fn judge(&self, check: &Check, judgement: &mut Judgement) {
+        let named = self.named();
+        if !check.fails() {
+            judgement.problems.push(format!("{named}: now passes: take it off the list"));
+            return;
+        }
+        let paper = check.paper.as_ref().and_then(Figure::number);
+        let beyond = |ours: f64| check.tolerance().beyond(paper, ours);
+        match (&self.ours, &check.ours) {
+            (Ours::Number(listed), Figure::Number(ours)) => {
+                let (ours, listed) = (four_digits(*ours), four_digits(*listed));
+                // A check judged in words has no distance; only the listed figure is accepted.
+                let is_farther = match (beyond(ours), beyond(listed)) {
+                    (Some(now), Some(then)) => now > then,
+                    _ => ours != listed,
+                };
+                if is_farther {
+                    judgement.problems.push(format!(
+                        "{named}: is {ours} and was {listed}: farther from what is asked for"
+                    ));
+                } else if ours != listed {
+                    judgement.notes.push(format!(
+                        "{named}: is {ours} and was {listed}: closer, bring the list up to date"
+                    ));
+                }
+            }
+            (Ours::Text(listed), Figure::Text(ours)) if listed == ours => {}
+            (Ours::Text(_) | Ours::Number(_), ours) => judgement.problems.push(format!(
+                "{named}: is «{}», and was not: look whether it is worse, and list it",
+                ours.text()
+            )),
+        }
+    }
+}
+
+/// Rounds a number to four digits.
+fn four_digits(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests;

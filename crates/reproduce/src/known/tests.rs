@@ -1,0 +1,144 @@
+//! Tests of the list of known failures.
+
+use super::*;
+use crate::tests::made;
+use crate::{Catalogue, Settings, Side};
+
+const LIST: &str = r#"
+    [[failure]]
+    entry = "000-table3"
+    check = "a limit"
+    ours = 1.877
+    reason = "so it is"
+    [[failure]]
+    entry = "000-table3"
+    check = "a statement"
+    ours = "1 2 2"
+    reason = "so it is"
+"#;
+
+fn limit(ours: f64) -> Check {
+    Check::limit("a limit", "", Side::AtLeast, 2.0, ours)
+}
+
+fn statement(ours: &str, pass: bool) -> Check {
+    Check::shape("a statement", "rises", ours, pass)
+}
+
+/// Returns problems and notes. The problems about the catalogue, which lacks these checks, are left
+/// out.
+fn judged(checks: Vec<Check>) -> (Vec<String>, Vec<String>) {
+    let all = made("000-table3", checks, Settings::default());
+    let judgement = Known::parse(LIST).expect("a list").judge(&all).expect("the usual scale");
+    let (catalogue, problems): (Vec<_>, Vec<_>) =
+        judgement.problems.into_iter().partition(|it| it.contains("not as in the catalogue"));
+    assert!(!catalogue.is_empty(), "what is not as in the catalogue is a problem as well");
+    (problems, judgement.notes)
+}
+
+fn only(found: &[String], part: &str) {
+    assert!(matches!(found, [one] if one.contains(part)), "{found:?}");
+}
+
+#[test]
+fn what_fails_as_it_did_is_accepted() {
+    let (problems, notes) = judged(vec![limit(1.8772), statement("1 2 2", false)]);
+    assert!(problems.is_empty() && notes.is_empty(), "{problems:?} {notes:?}");
+}
+
+#[test]
+fn what_passes_has_to_come_off_the_list() {
+    let (problems, _) = judged(vec![limit(2.1), statement("1 2 2", false)]);
+    only(&problems, "now passes: take it off the list");
+}
+
+#[test]
+fn what_moves_away_is_a_problem_and_what_comes_closer_is_not() {
+    let (problems, _) = judged(vec![limit(1.8760), statement("1 2 2", false)]);
+    only(&problems, "farther");
+    let (problems, notes) = judged(vec![limit(1.9), statement("1 2 2", false)]);
+    assert!(problems.is_empty());
+    only(&notes, "closer");
+    let (problems, _) = judged(vec![limit(f64::NAN), statement("1 2 2", false)]);
+    only(&problems, "farther");
+}
+
+#[test]
+fn a_statement_that_fails_otherwise_is_looked_at() {
+    let (problems, _) = judged(vec![limit(1.877), statement("1 2 1", false)]);
+    only(&problems, "look whether it is worse");
+}
+
+#[test]
+fn what_fails_beside_the_list_is_a_problem() {
+    let other = Check::at_most("another", "", 1.0, 2.0);
+    let (problems, _) = judged(vec![limit(1.877), statement("1 2 2", false), other]);
+    only(&problems, "not on the list");
+}
+
+#[test]
+fn what_is_listed_and_not_there_is_a_problem_if_its_entry_was_run() {
+    let (problems, _) = judged(vec![limit(1.877)]);
+    only(&problems, "there is no such check");
+    let all = made("000-table4", Vec::new(), Settings::default());
+    let judgement = Known::parse(LIST).expect("a list").judge(&all).expect("the usual scale");
+    assert!(judgement.problems.iter().all(|it| it.contains("catalogue")), "{judgement:?}");
+}
+
+#[test]
+fn figures_are_those_of_one_seed() {
+    for settings in [
+        Settings { seed: 2, ..Settings::default() },
+        Settings { full_scale: true, ..Settings::default() },
+    ] {
+        let all = made("000-table3", vec![limit(1.877)], settings);
+        let error = Known::parse(LIST).expect("a list").judge(&all).expect_err("other figures");
+        assert!(error.is_usage(), "{error}");
+    }
+}
+
+#[test]
+fn known_failures_are_printed_as_failed_with_their_reason() {
+    let mut all = made("000-table3", vec![limit(1.877)], Settings::default());
+    Known::parse(LIST).expect("a list").mark(&mut all);
+    assert!(!all.pass());
+    let text = all.text();
+    assert!(
+        text.contains("FAIL as known: a limit: so it is") && text.contains("1 of these as known")
+    );
+    let json = serde_json::to_value(&all).expect("json");
+    let check = &json["reproductions"][0]["checks"][0];
+    assert_eq!((&check["pass"], &check["known"]), (&false.into(), &"so it is".into()));
+}
+
+#[test]
+fn the_list_names_checks_of_the_catalogue_that_are_judged() {
+    for Failure { entry, check, ours, .. } in &Known::built_in().failure {
+        let listed = Catalogue::built_in().entry(entry).expect("an entry");
+        let found = listed.checks.iter().find(|it| it.what == *check);
+        let found = found.unwrap_or_else(|| panic!("{entry}: no check '{check}'"));
+        assert!(found.missing.is_none() && found.reason.is_none(), "{entry}, '{check}'");
+        let paper = found.paper.as_ref().and_then(Figure::number);
+        if let Ours::Number(ours) = ours {
+            let beyond = found.tolerance.beyond(paper, *ours);
+            assert_ne!(beyond, Some(0.0), "{entry}, '{check}': {ours} would pass");
+        }
+    }
+}
+
+#[test]
+fn mistakes_in_the_list_are_named() {
+    let row = |entry: &str, reason: &str| {
+        format!("[[failure]]\nentry = '{entry}'\ncheck = 'a'\nours = 1.0\nreason = '{reason}'\n")
+    };
+    let twice = [row("000-table3", "b"), row("000-table3", "b")].concat();
+    let cases = [
+        (row("000-table33", "b"), "no entry"),
+        (row("000-table3", " "), "no reason"),
+        (twice, "twice"),
+    ];
+    for (text, part) in cases {
+        let error = Known::parse(&text).expect_err("a mistake");
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -1,0 +1,211 @@
+//! Figure 12: the request mixes of three of Twitter's caches.
+//!
+//! The traces themselves are not available. The mixes follow their sizes and shares of gets, as
+//! table 3 and Twitter's published statistics of clusters 29, 4 and 50 (March 2020, CC-BY) state
+//! them.
+
+use std::time::Duration;
+
+use entresol_media::Access;
+use entresol_sharing::settings::{BandwidthSettings, FairSettings, LimitSettings};
+use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
+
+use super::scene::{Phase, Story};
+use super::tenants::{
+    Cast, Device, bytes_s, line, mean, operations_s, over_time, play, tenant, values,
+};
+use crate::{Check, Outcome, Settings, Side};
+
+const S1: TenantId = TenantId(1);
+const C1: TenantId = TenantId(2);
+const C2: TenantId = TenantId(3);
+const SLOWER: u32 = 50;
+/// Limit of C2 in gets of 4 KB per second, which the paper calls 4 GB/s.
+const LIMIT_OPERATIONS_S: f64 = 1e6;
+const LIMIT_BYTES_S: f64 = LIMIT_OPERATIONS_S * 4096.0;
+/// Beginning and end of the spike of C2's sets.
+const SPIKE: (f64, f64) = (2.0, 4.0);
+const END: f64 = 5.0;
+
+/// Statistics of a trace: the bytes of a value and the share of gets. Keys are in DRAM.
+struct Mix {
+    bytes: u64,
+    gets: f64,
+}
+
+const S1_MIX: Mix = Mix { bytes: 799, gets: 0.86 };
+const C1_MIX: Mix = Mix { bytes: 2_439, gets: 0.93 };
+const C2_MIX: Mix = Mix { bytes: 67_485, gets: 0.52 };
+
+impl Mix {
+    fn phase(&self, device: &Device, threads: u32) -> Phase {
+        Phase { gets: self.gets, ..device.gets(threads, self.bytes) }
+    }
+
+    /// Returns a phase of `per_second` requests, a rate as the paper would print it.
+    fn paced(&self, device: &Device, threads: u32, per_second: f64) -> Phase {
+        let each = f64::from(threads) / device.rate(per_second);
+        self.phase(device, threads).every(Duration::from_secs_f64(each))
+    }
+}
+
+/// Plays S1 and C1 unchanged beside C2, which has a spike of sets and is limited by `limited`.
+fn with_spike(device: &Device, policy: PolicySettings, limited: TenantSettings) -> Story {
+    let calm = C2_MIX.paced(device, 8, 40e3);
+    let spike = Phase { gets: 0.05, ..C2_MIX.phase(device, 8) };
+    let phases = vec![
+        calm,
+        spike.since(Duration::from_secs_f64(SPIKE.0)),
+        calm.since(Duration::from_secs_f64(SPIKE.1)),
+    ];
+    let cast = Cast::default()
+        .with(tenant(S1, "S1"), vec![S1_MIX.paced(device, 8, 1.5e6)])
+        .with(tenant(C1, "C1"), vec![C1_MIX.paced(device, 8, 0.8e6)])
+        .with(limited, phases);
+    play(&device.scene(policy, cast, END))
+}
+
+/// Returns the reduction in per cent of a tenant's answered requests during the spike.
+fn drop(story: &Story, id: TenantId) -> f64 {
+    let before = mean(story, id, 0.5..SPIKE.0, operations_s);
+    let within = mean(story, id, SPIKE.0 + 0.2..SPIKE.1, operations_s);
+    (1.0 - within / before) * 100.0
+}
+
+pub(super) fn fig12a(settings: &Settings) -> Outcome {
+    let device = Device::slower(SLOWER, settings.seed);
+    let share = device.share(Access::Read, 4096, LIMIT_OPERATIONS_S);
+    let in_bytes = with_spike(
+        &device,
+        PolicySettings::Bandwidth(BandwidthSettings::default()),
+        TenantSettings { bytes_s_max: Some(device.rate(LIMIT_BYTES_S)), ..tenant(C2, "C2") },
+    );
+    let ours = with_spike(
+        &device,
+        PolicySettings::Limit(LimitSettings::default()),
+        TenantSettings { share_max: vec![Some(share)], ..tenant(C2, "C2") },
+    );
+    let mut checks = Vec::new();
+    for (name, id) in [("S1", S1), ("C1", C1)] {
+        let (theirs, ours) = (drop(&in_bytes, id), drop(&ours, id));
+        let what = format!("limit of bytes: {name} in C2's spike, less");
+        let check = Check::limit(what, "%", Side::AtLeast, 20.0, theirs);
+        checks.push(check.beside("suffers").published());
+        let what = format!("limit of resources: {name} in C2's spike, less");
+        checks.push(Check::limit(what, "%", Side::AtMost, 5.0, ours));
+    }
+    let panel = |title: &str, story: &Story| {
+        let rate = |id| -> Vec<(f64, f64)> {
+            let points = values(story, id, 0.0..END, bytes_s);
+            points.map(|(at, bytes_s)| (at, device.printed(bytes_s) / 1e9)).collect()
+        };
+        let rows = [("S1", S1), ("C1", C1), ("C2", C2)].map(|(name, id)| line(name, rate(id)));
+        over_time(title, "GB/s", rows.to_vec())
+    };
+    Outcome {
+        scenario: vec![
+            format!(
+                "S1: values of 799 B, 86% gets, 1.5 M/s; C1: 2,439 B, 93% gets, 0.8 M/s; C2: \
+                 67,485 B, 52% gets, 40 k/s, and from {} to {} s 8 loops of 95% sets; C2 limited \
+                 to 1 M gets of 4 KB a second, or to 4.1 GB/s (rates and loops chosen; sizes and \
+                 parts: Twitter's clusters 29, 4 and 50).",
+                SPIKE.0, SPIKE.1
+            ),
+            device.told(),
+        ],
+        checks,
+        drawings: vec![
+            panel("Limit of bytes (model)", &in_bytes),
+            panel("Limit of resources (model)", &ours),
+        ],
+    }
+}
+
+/// Beginning and end of the day; night lies before and after it.
+const DAY: (f64, f64) = (2.0, 8.0);
+const NIGHT_END: f64 = 10.0;
+/// Slow-down of the device: pauses of a millisecond must be long relative to its buffered work.
+const SLOWER_OF_DAYS: u32 = 20;
+const SLOWDOWN_MAX: f64 = 1.5;
+/// Seconds for the policy to settle after a change.
+const SETTLING: f64 = 1.5;
+const WINDOW: f64 = 0.5;
+
+fn day_and_night(device: &Device, policy: PolicySettings, s1: TenantSettings) -> Story {
+    let from = |seconds: f64| Duration::from_secs_f64(seconds);
+    let with_days = |mix: &Mix, night: u32, day: u32| {
+        let (light, heavy) = (mix.phase(device, night), mix.phase(device, day));
+        vec![light, heavy.since(from(DAY.0)), light.since(from(DAY.1))]
+    };
+    let cast = Cast::default()
+        .with(s1, vec![S1_MIX.phase(device, 4)])
+        .with(tenant(C1, "C1"), with_days(&C1_MIX, 1, 12))
+        .with(tenant(C2, "C2"), with_days(&C2_MIX, 0, 4));
+    play(&device.scene(policy, cast, NIGHT_END))
+}
+
+pub(super) fn fig12b(settings: &Settings) -> Outcome {
+    let device = Device::slower(SLOWER_OF_DAYS, settings.seed);
+    let cast = Cast::default().with(tenant(S1, "S1"), vec![S1_MIX.phase(&device, 4)]);
+    let alone = play(&device.scene(PolicySettings::None, cast, 1.0));
+    let alone = mean(&alone, S1, 0.2..1.0, operations_s);
+    let none = day_and_night(&device, PolicySettings::None, tenant(S1, "S1"));
+    let fair = FairSettings { equalise: false, ..FairSettings::default() };
+    let limited = TenantSettings { slowdown_max: Some(SLOWDOWN_MAX), ..tenant(S1, "S1") };
+    let ours = day_and_night(&device, PolicySettings::Fair(fair), limited);
+    let slowdown =
+        |story: &Story, from: f64| alone / mean(story, S1, from..from + WINDOW, operations_s);
+    let windows = |from: f64, to: f64| {
+        let count = ((to - from) / WINDOW).round() as u32;
+        (0..count).map(move |window| from + f64::from(window) * WINDOW)
+    };
+    let by_day = mean(&none, S1, DAY.0 + SETTLING..DAY.1, operations_s);
+    let settled = [(SETTLING, DAY.0), (DAY.0 + SETTLING, DAY.1), (DAY.1 + SETTLING, NIGHT_END)];
+    let worst = settled
+        .into_iter()
+        .flat_map(|(from, to)| windows(from, to))
+        .map(|from| slowdown(&ours, from))
+        .fold(0.0, f64::max);
+    let checks = vec![
+        Check::limit(
+            "without a policy, S1's slow-down by day",
+            "times",
+            Side::Above,
+            SLOWDOWN_MAX,
+            alone / by_day,
+        )
+        .published(),
+        Check::limit(
+            "ours: S1's slow-down in the worst half second after settling",
+            "times",
+            Side::AtMost,
+            SLOWDOWN_MAX,
+            worst,
+        ),
+    ];
+    let series = |story: &Story| -> Vec<(f64, f64)> {
+        windows(0.0, NIGHT_END).map(|from| (from + WINDOW, slowdown(story, from))).collect()
+    };
+    let limit = vec![(0.0, SLOWDOWN_MAX), (NIGHT_END, SLOWDOWN_MAX)];
+    Outcome {
+        scenario: vec![
+            format!(
+                "S1: 4 loops; C1: 1 loop by night and 12 by day, C2: none by night and 4 by day, \
+                 which is from {} to {} s; the mixes are those of part a (loops and times chosen). \
+                 S1 is to be slowed 1.5 times at most; {SETTLING} s to settle after each change.",
+                DAY.0, DAY.1
+            ),
+            device.told(),
+        ],
+        checks,
+        drawings: vec![over_time(
+            "S1's slow-down (model)",
+            "times",
+            vec![
+                line("no policy", series(&none)),
+                line("slow-down limited", series(&ours)),
+                line("limit", limit),
+            ],
+        )],
+    }
+}

@@ -1,0 +1,149 @@
+//! Figure 9: equal slow-down.
+
+use entresol_sharing::settings::FairSettings;
+use entresol_sharing::{PolicySettings, TenantId};
+
+use super::scene::{Phase, Story};
+use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, tenant, values};
+use crate::{Check, Outcome, Settings, Side};
+
+/// Light tenant and intensive tenant.
+const L: TenantId = TenantId(1);
+const B: TenantId = TenantId(2);
+const SLOWER: u32 = 15;
+const LIGHT_THREADS: u32 = 1;
+const BYTES: u64 = 4096;
+/// Seconds that the policy has to settle, and length of the run.
+const SETTLED: f64 = 2.0;
+const END: f64 = 3.0;
+const FAIR: f64 = 1.05;
+
+/// Returns the requests per second of each tenant alone.
+fn alone(device: &Device, phases: [Phase; 2]) -> [f64; 2] {
+    [(L, phases[0]), (B, phases[1])].map(|(id, phase)| {
+        let cast = Cast::default().with(tenant(id, "alone"), vec![phase]);
+        mean(&play(&device.scene(PolicySettings::None, cast, 0.4)), id, 0.1..0.4, operations_s)
+    })
+}
+
+fn both(device: &Device, policy: PolicySettings, phases: [Phase; 2], seconds: f64) -> Story {
+    let cast =
+        Cast::default().with(tenant(L, "L"), vec![phases[0]]).with(tenant(B, "B"), vec![phases[1]]);
+    play(&device.scene(policy, cast, seconds))
+}
+
+/// Returns the slow-down of each tenant relative to its performance alone.
+fn slowdowns(story: &Story, alone: [f64; 2], from: f64, to: f64) -> [f64; 2] {
+    [(L, alone[0]), (B, alone[1])]
+        .map(|(id, alone)| alone / mean(story, id, from..to, operations_s))
+}
+
+fn unfairness([a, b]: [f64; 2]) -> f64 {
+    (a / b).max(b / a)
+}
+
+fn fair() -> PolicySettings {
+    PolicySettings::Fair(FairSettings::default())
+}
+
+pub(super) fn fig9a(settings: &Settings) -> Outcome {
+    let device = Device::slower(SLOWER, settings.seed);
+    let phases = [device.gets(LIGHT_THREADS, BYTES), device.gets(INTENSIVE_THREADS, BYTES)];
+    let alone = alone(&device, phases);
+    let none = both(&device, PolicySettings::None, phases, 0.5);
+    let story = both(&device, fair(), phases, END + 1.0);
+    let before = slowdowns(&none, alone, 0.1, 0.5);
+    let after = slowdowns(&story, alone, SETTLED, END + 1.0);
+    let series = |id, alone: f64| {
+        let points = values(&story, id, 0.0..f64::MAX, move |m| alone / m.operations_s);
+        points.collect::<Vec<_>>()
+    };
+    let checks = vec![
+        Check::about("at first, slow-down of L over that of B", "", 2.2, before[0] / before[1], 15)
+            .published(),
+        Check::about("in the end, slow-down of L", "", 1.5, after[0], 25),
+        Check::about("in the end, slow-down of B", "", 1.5, after[1], 25),
+        fairness("in the end".to_owned(), unfairness(after)),
+    ];
+    Outcome {
+        scenario: vec![
+            format!(
+                "L: {LIGHT_THREADS} loop of gets of 4 KB, B: {INTENSIVE_THREADS} loops of them \
+                 (chosen); slow-down is throughput alone over throughput together, both from \
+                 outside the controller."
+            ),
+            device.told(),
+        ],
+        checks,
+        drawings: vec![over_time(
+            "Slow-down under the fair policy (model)",
+            "times",
+            vec![line("L, light", series(L, alone[0])), line("B, intensive", series(B, alone[1]))],
+        )],
+    }
+}
+
+const INTENSIVE_THREADS: u32 = 8;
+
+fn fairness(what: String, ours: f64) -> Check {
+    Check::limit(format!("unfairness, {what}"), "", Side::Below, FAIR, ours)
+}
+
+pub(super) fn fig9b(settings: &Settings) -> Outcome {
+    let device = Device::slower(SLOWER, settings.seed);
+    let light = device.gets(LIGHT_THREADS, BYTES);
+    let mut worst = (0.0, String::new());
+    let mut checks = Vec::new();
+    let mut rows = Vec::new();
+    for (gets, mix) in [(1.0, "gets"), (0.5, "half gets, half sets"), (0.0, "sets")] {
+        let mut points = [Vec::new(), Vec::new()];
+        for threads in [1, 2, 4, 8] {
+            let phases = [light, Phase { gets, ..device.gets(threads, BYTES) }];
+            let alone = alone(&device, phases);
+            let none = both(&device, PolicySettings::None, phases, 0.4);
+            let none = unfairness(slowdowns(&none, alone, 0.1, 0.4));
+            let story = both(&device, fair(), phases, END);
+            let ours = unfairness(slowdowns(&story, alone, SETTLED, END));
+            let what = format!("{mix}, {threads} loops");
+            if none > worst.0 {
+                worst = (none, what.clone());
+            }
+            checks.push(fairness(what, ours));
+            points[0].push((f64::from(threads), none));
+            points[1].push((f64::from(threads), ours));
+        }
+        let [none, ours] = points;
+        rows.push(line(&format!("{mix}, no policy"), none));
+        rows.push(line(&format!("{mix}, fair"), ours));
+    }
+    let most = Check::about("unfairness without a policy, at most", "", 2.4, worst.0, 20);
+    checks.insert(0, most.published().noting(worst.1.clone()));
+    let many = worst.1.starts_with("gets") && worst.1.contains("8");
+    checks.insert(
+        1,
+        Check::shape(
+            "it is with a get-heavy B of many threads",
+            "several threads, get-heavy",
+            worst.1,
+            many,
+        )
+        .published(),
+    );
+    Outcome {
+        scenario: vec![
+            format!(
+                "L: {LIGHT_THREADS} loop of gets of 4 KB; B: 1 to 8 loops of gets, of both in \
+                 turns, or of sets of 4 KB (chosen); \
+                 unfairness is the larger slow-down over the smaller, from {SETTLED} s on."
+            ),
+            device.told(),
+        ],
+        checks,
+        drawings: vec![super::tenants::drawing(
+            "Unfairness (model)",
+            "loops of B",
+            "slow-down over slow-down",
+            rows,
+        )],
+    }
+}
