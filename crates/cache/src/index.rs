@@ -857,6 +857,25 @@ impl Drop for Pair<'_> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn heat_counts_reads_and_passes() {
+        let read = |heat: Heat, times: usize| (0..times).fold(heat, |heat, _| heat.read(false));
+        assert_eq!(Heat::NEW.read(true).count(), 0);
+        assert!(Heat::NEW.read(true).is_read() && !Heat::NEW.is_read());
+        assert_eq!((read(Heat::NEW, 3).count(), read(Heat::NEW, 300).count()), (3, 7));
+        let hot = read(Heat::NEW, 300);
+        assert_eq!((hot.settled().count(), hot.settled().passes()), (0, 0));
+        assert_eq!((Heat::NEW.settled().count(), Heat::NEW.settled().passes()), (0, 1));
+        let passes: Vec<(u8, u8)> = std::iter::successors(Some(hot), |heat| Some(heat.passed()))
+            .map(|heat| (heat.count(), heat.passes()))
+            .take(6)
+            .collect();
+        assert_eq!(passes, [(7, 0), (1, 0), (0, 0), (0, 1), (0, 2), (0, 3)]);
+        assert!(read(Heat::BACK, 9).is_back() && !read(Heat::BACK, 9).settled().is_back());
+        assert!(hot.passed().is_read() && !hot.inherited().is_read());
+        assert_eq!(hot.inherited().count(), 7);
+    }
+
     /// A slow reader stores its heat into slots that have been emptied meanwhile.
     #[test]
     fn heat_that_comes_late_takes_no_slot_and_names_no_record() {

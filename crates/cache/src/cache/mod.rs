@@ -12,7 +12,7 @@ use entresol_media::{Account, BlockFile, MediumKind};
 use crate::config::Config;
 use crate::config::plan::Plan;
 use crate::error::{CloseError, OpenError, ResizeError};
-use crate::segment::State;
+use crate::segment::{Log, State};
 use crate::shared::Shared;
 use crate::statistics::{Counters, Events, Statistics};
 use crate::values::Values;
@@ -49,7 +49,7 @@ impl Cache {
     /// When a quota is too small for its segments or larger than the machine or the medium, or a
     /// value larger than a segment.
     pub fn check(config: &Config) -> Result<(), OpenError> {
-        Plan::make(config).map(drop)
+        Plan::make(config, None).map(drop)
     }
 
     /// Opens a cache with the items that its restart directory holds, or an empty one.
@@ -210,6 +210,7 @@ fn gather(shared: &Shared) -> Statistics {
     let flushed_below = shared.flushed_below();
     let (mut items, mut item_bytes) = (0, 0);
     let (mut segments, mut segments_open, mut segments_writing) = (0, 0, 0);
+    let mut segments_small = 0;
     for id in 0..high_water {
         let segment = shared.segments.get(id);
         let state = segment.state();
@@ -217,6 +218,7 @@ fn gather(shared: &Shared) -> Statistics {
             continue;
         }
         segments += 1;
+        segments_small += u64::from(segment.kind().log() == Log::Small);
         segments_open += u64::from(state == State::Open);
         segments_writing += u64::from(state == State::Writing);
         if segment.sequence.load(Ordering::SeqCst) >= flushed_below {
@@ -233,10 +235,12 @@ fn gather(shared: &Shared) -> Statistics {
         dram_used_bytes: shared.dram.used() + metadata_bytes,
         index_bytes: shared.index.bytes(),
         metadata_bytes,
+        tag_bytes: shared.ghosts.bytes(),
         medium_limit_bytes: if elsewhere { shared.segment_quota().limit() } else { 0 },
         medium_used_bytes: if elsewhere { shared.segment_quota().used() } else { 0 },
         segment_bytes: shared.segment_bytes,
         segments,
+        segments_small,
         segments_open,
         segments_writing,
         medium: shared.values.kind().name(),

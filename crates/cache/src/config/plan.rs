@@ -16,6 +16,9 @@ const SEGMENT_BYTES_DEFAULT: u64 = 2 << 20;
 /// Segments of a quota unless their size is given: eviction forgets whole segments, so that fewer
 /// would cost hits, and what is open, spare or freed ahead is this small a part of the quota.
 const SEGMENTS_DEFAULT: u64 = 128;
+/// Fewest segments of a size that was chosen for another quota: as long as it has so many, a cache
+/// whose quota was changed finds its state after a restart.
+const SEGMENTS_SAVED_MIN: u64 = 64;
 /// Smallest segment that is chosen for values elsewhere, where each costs a request to the medium.
 const SEGMENT_BYTES_ELSEWHERE: u64 = 64 << 10;
 /// Largest value that is accepted unless a limit is given.
@@ -63,7 +66,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn make(config: &Config) -> Result<Plan, OpenError> {
+    /// Derives the sizes; `saved` is the segment size of the state that a restart directory holds.
+    pub(crate) fn make(config: &Config, saved: Option<u64>) -> Result<Plan, OpenError> {
         let machine_bytes = machine::memory_bytes();
         let inline = config.medium == MediumSpec::Dram;
         let too_large = |quota, given, limit, available| OpenError::QuotaTooLarge {
@@ -89,7 +93,7 @@ impl Plan {
                 ARENA_BYTES_MAX,
             ));
         }
-        let segment_bytes = segment_bytes(config, quota.0)?;
+        let segment_bytes = segment_bytes(config, quota.0, saved)?;
         check_quota(config, quota_name, quota, segment_bytes)?;
         let buffers = buffers(config, segment_bytes)?;
         let open_limit = match buffers {
@@ -181,12 +185,17 @@ fn default_segment_bytes(config: &Config, quota: u64) -> u64 {
     }
 }
 
-fn segment_bytes(config: &Config, quota: u64) -> Result<u64, OpenError> {
+fn segment_bytes(config: &Config, quota: u64, saved: Option<u64>) -> Result<u64, OpenError> {
     let least = config.value_bytes_max.map_or(0, |limit| limit.0 + SEGMENT_OVERHEAD_BYTES);
     let least = least.next_multiple_of(PAGE);
+    let saved = saved.filter(|saved| {
+        saved.is_power_of_two()
+            && (SEGMENT_BYTES_MIN.0..=SEGMENT_BYTES_DEFAULT).contains(saved)
+            && (least..=quota / SEGMENTS_SAVED_MIN).contains(saved)
+    });
     let chosen = match config.segment_bytes {
         Some(given) => given.0,
-        None => default_segment_bytes(config, quota).max(least),
+        None => saved.unwrap_or_else(|| default_segment_bytes(config, quota).max(least)),
     };
     if config.segment_bytes.is_some()
         && (!chosen.is_multiple_of(PAGE)

@@ -19,6 +19,7 @@
 
 pub(crate) mod closing;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -144,6 +145,15 @@ impl Restart {
             restart.start_anew(medium, values).map_err(|cause| failed(dir, cause))?;
         }
         Ok(restart)
+    }
+
+    /// Returns the bytes of a segment of the cache that a restart directory holds, if it holds one.
+    pub(crate) fn saved_segment_bytes(dir: &Path, tenant: &str) -> Option<u64> {
+        let path = dir.join(format!("{}.map", file_name(tenant)));
+        let mut header = [0; at::SEGMENT_BYTES as usize + 8];
+        files::open_reader(&path).ok()?.read_exact(&mut header).ok()?;
+        let (_, bytes) = header.split_last_chunk()?;
+        header.starts_with(&MAGIC).then(|| u64::from_le_bytes(*bytes))
     }
 
     fn load(&self, at: u64) -> u32 {

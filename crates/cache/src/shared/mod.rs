@@ -86,7 +86,9 @@ impl Shared {
     /// Opens the medium and makes the state of an empty cache; the restart directory's remains wait
     /// to be restored.
     pub(crate) fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Arc<Self>, OpenError> {
-        let plan = Plan::make(config)?;
+        let dir = config.restart_dir.as_ref();
+        let saved = dir.and_then(|dir| Restart::saved_segment_bytes(dir, &config.name));
+        let plan = Plan::make(config, saved)?;
         let (values, account) = Values::open(config, &plan)?;
         let restart = match &config.restart_dir {
             Some(dir) => Some(Restart::open(dir, config, &plan, &values, clock.seconds())?),
