@@ -217,6 +217,12 @@ impl Table {
         &block[id as usize % BLOCK]
     }
 
+    /// Returns the bytes of metadata that so many segments use.
+    pub(crate) fn bytes_for(&self, segments: u32) -> u64 {
+        let blocks = (segments as usize).div_ceil(BLOCK);
+        (blocks * BLOCK * size_of::<Segment>() + size_of_val(&*self.blocks)) as u64
+    }
+
     /// Returns the bytes of metadata in use.
     pub(crate) fn bytes(&self) -> u64 {
         let blocks = self.blocks.iter().filter(|block| block.get().is_some()).count();

@@ -232,7 +232,8 @@ fn gather(shared: &Shared) -> Statistics {
         items,
         item_bytes,
         dram_limit_bytes: shared.dram.limit(),
-        dram_used_bytes: shared.dram.used() + metadata_bytes,
+        // A quota that was raised has more than the metadata that were counted at the start.
+        dram_used_bytes: shared.dram.used() + metadata_bytes.saturating_sub(shared.metadata_bytes),
         index_bytes: shared.index.bytes(),
         metadata_bytes,
         tag_bytes: shared.ghosts.bytes(),

@@ -31,7 +31,7 @@ const RECORD_BYTES: u64 = 64;
 const BUFFERS_MIN: u64 = 4;
 /// Segments that a quota may always grow to without a restart, and the factor by which it may grow
 /// if that is more: each takes some bytes of tables even before it is used.
-const SEGMENTS_GROWTH: u64 = 1 << 16;
+const SEGMENTS_GROWTH: u64 = 1 << 14;
 /// Open segments, and on a block file all write buffers, take at most one part in this many.
 const OPEN_SHARE: u64 = 8;
 /// Largest arena: a location counts four-byte units in 40 bits.
@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) segment_bytes: u64,
     pub(crate) stride_shift: u32,
     pub(crate) segments_max: u32,
+    /// Segments that the quota holds.
+    pub(crate) segments: u32,
     pub(crate) arena_bytes: u64,
     pub(crate) arena_huge_pages: bool,
     pub(crate) value_bytes_max: u64,
@@ -116,6 +118,7 @@ impl Plan {
             segment_bytes,
             stride_shift: stride.ilog2(),
             segments_max: segments_max as u32,
+            segments: segments as u32,
             // A record's head may be read past its segment's end before the reader finds that it is
             // torn.
             arena_bytes: segments_max * stride + PAGE,

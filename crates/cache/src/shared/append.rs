@@ -21,6 +21,8 @@ pub(crate) const PAGE: u64 = 4096;
 /// Number of hole sizes that are remembered, and of holes of one size.
 const HOLE_SIZES: usize = 64;
 const HOLES_OF_A_SIZE: usize = 8;
+/// A segment with less than one part in this many left is sealed when a record does not fit.
+const ALMOST_FULL: u64 = 16;
 /// Maximum of evictions for pages of DRAM, or for a segment beyond those that keep every item that
 /// was read, before the store is refused.
 const EVICTIONS_MAX: usize = 16;
@@ -92,6 +94,11 @@ impl Open {
         segment.value_used.store(self.value_used as u32, Ordering::Release);
     }
 
+    /// Returns the bytes of records and of values elsewhere in it.
+    fn used(&self) -> u64 {
+        self.record_used + self.value_used
+    }
+
     /// Returns the bytes of records in it.
     pub(crate) fn record_used(&self) -> u64 {
         self.record_used
@@ -161,7 +168,8 @@ impl Holes {
 /// Open segments and holes that one thread, or a group of threads, writes to.
 pub(crate) struct Shard {
     number: usize,
-    /// Open segments: first those of the small log, then as many of the main one.
+    /// Open segments: first those of the small log, then as many of the main one. Each place may
+    /// have two, so that a record which does not fit into one need not seal it.
     pub(crate) open: Vec<Option<Open>>,
     holes: Holes,
     pub(crate) random: fastrand::Rng,
@@ -173,22 +181,65 @@ impl Shard {
     pub(crate) fn new(number: usize, slots: usize, seed: u64, account: AccountHandle) -> Self {
         Shard {
             number,
-            open: vec![None; 2 * slots],
+            open: vec![None; 2 * 2 * slots],
             holes: Holes::default(),
             random: fastrand::Rng::with_seed(seed ^ number as u64),
             account,
         }
     }
 
-    /// Returns the open segment for a kind. With fewer segments than classes neighbours share one,
-    /// but items that never expire stay apart as long as there are two.
-    pub(crate) fn slot_of(&self, kind: Kind) -> usize {
-        let slots = self.open.len() / 2;
+    /// Returns the positions of the open segments for a kind. With fewer places than classes
+    /// neighbours share one, but items that never expire stay apart as long as there are two.
+    pub(crate) fn slots_of(&self, kind: Kind) -> [usize; 2] {
+        let slots = self.open.len() / 4;
         let first = kind.log() as usize * slots;
-        match (usize::from(kind.class()), slots) {
+        let slot = match (usize::from(kind.class()), slots) {
             (0, _) | (_, 1) => first,
             (class, slots) => first + 1 + (class - 1) * (slots - 1) / (CLASSES - 1),
+        };
+        [2 * slot, 2 * slot + 1]
+    }
+
+    /// Returns the position of the first of two open segments that has room.
+    fn slot_with_room(
+        &self,
+        cache: &Shared,
+        slots: [usize; 2],
+        record_bytes: u64,
+        value_bytes: u64,
+    ) -> Option<usize> {
+        slots.into_iter().find(|slot| {
+            self.open[*slot].is_some_and(|open| {
+                open.sequence >= cache.flushed_below()
+                    && cache.fits(open.record_used + record_bytes, open.value_used + value_bytes)
+            })
+        })
+    }
+
+    /// Returns one of two positions at which a segment may be opened; seals the fuller segment if
+    /// there is none, and those that are flushed or almost full.
+    pub(crate) fn vacate(&mut self, cache: &Shared, slots: [usize; 2]) -> usize {
+        for slot in slots {
+            if let Some(open) = self.open[slot]
+                && (open.sequence < cache.flushed_below()
+                    || open.used() >= cache.segment_bytes / ALMOST_FULL * (ALMOST_FULL - 1))
+            {
+                self.open[slot] = None;
+                cache.seal(open.id);
+            }
         }
+        // Write buffers of a block file are few.
+        let second = !matches!(cache.values, Values::File(_));
+        let free = slots.into_iter().filter(|slot| *slot == slots[0] || second);
+        if let Some(slot) = free.into_iter().find(|slot| self.open[*slot].is_none()) {
+            return slot;
+        }
+        let used = |slot: usize| self.open[slot].map_or(0, |open| open.used());
+        let slot = if used(slots[1]) > used(slots[0]) { slots[1] } else { slots[0] };
+        if let Some(open) = self.open[slot].take() {
+            cache.seal(open.id);
+        }
+        slot
     }
 
     /// Finds a place for a record of the key with this hash; the caller must commit it or give it
@@ -215,9 +266,8 @@ impl Shard {
         }
         let (log, heat) = cache.log_of_new(hash, record_bytes + value_bytes, &mut self.random);
         let kind = Kind::new(log, class);
-        let slot = self.slot_of(kind);
-        let open = self.open_with_room(cache, slot, kind, record_bytes, value_bytes, now);
-        let open = open.inspect_err(|_| {
+        let found = self.open_with_room(cache, kind, record_bytes, value_bytes, now);
+        let (slot, open) = found.inspect_err(|_| {
             // The key is as it was before this attempt.
             if log == Log::Main {
                 cache.ghosts.put(hash, Log::Small);
@@ -255,37 +305,35 @@ impl Shard {
         })
     }
 
-    /// Returns an open segment with room for a record. Evictions copy items into the shard's open
-    /// segments, so after each of them the segment is looked at anew.
+    /// Returns an open segment with room for a record, and its position. Evictions copy items into
+    /// the shard's open segments, so after each of them the segments are looked at anew.
     fn open_with_room(
         &mut self,
         cache: &Shared,
-        slot: usize,
         kind: Kind,
         record_bytes: u64,
         value_bytes: u64,
         now: Seconds,
-    ) -> Result<Open, NoPlace> {
+    ) -> Result<(usize, Open), NoPlace> {
+        let slots = self.slots_of(kind);
         for _ in 0..EVICTIONS_MAX {
-            if let Some(open) = self.open[slot] {
-                let fits =
-                    cache.fits(open.record_used + record_bytes, open.value_used + value_bytes);
-                if fits && open.sequence >= cache.flushed_below() {
-                    if cache.take_pages(open.record_used, record_bytes) {
-                        return Ok(open);
-                    }
-                    cache.pressed.store(true, Ordering::Relaxed);
-                    if !cache.evict_one(self, now, false) {
-                        break;
-                    }
-                    continue;
+            if let Some(slot) = self.slot_with_room(cache, slots, record_bytes, value_bytes)
+                && let Some(open) = self.open[slot]
+            {
+                if cache.take_pages(open.record_used, record_bytes) {
+                    return Ok((slot, open));
                 }
-                self.open[slot] = None;
-                cache.seal(open.id);
+                cache.pressed.store(true, Ordering::Relaxed);
+                if !cache.evict_one(self, now, false) {
+                    break;
+                }
+                continue;
             }
+            self.vacate(cache, slots);
             cache.make_room(self, now);
             // The evictions may have opened one.
-            if self.open[slot].is_none() {
+            if self.slot_with_room(cache, slots, record_bytes, value_bytes).is_none() {
+                let slot = self.vacate(cache, slots);
                 let open = cache.try_open_segment(kind, false)?;
                 // Segments that are being written to a block file will be sealed soon, and can then
                 // be evicted.

@@ -338,7 +338,7 @@ impl Shared {
     /// Copies an item to the main log, or lets it go.
     fn pass_item(&self, hash: u64, location: u64, pass: &mut Pass<'_>) {
         let log = pass.kind.log();
-        let slot = pass.shard.slot_of(pass.kind.in_main());
+        let slots = pass.shard.slots_of(pass.kind.in_main());
         // The second attempt is with a new segment.
         for may_open in [true, false] {
             let pair = self.index.lock(hash);
@@ -351,10 +351,10 @@ impl Shared {
                 && pass.tally.merged_bytes + bytes <= pass.bytes_max
                 && !self.is_dead(location, &head, pass.now);
             if stays {
-                let account = &mut pass.shard.account;
-                let open = pass.shard.open[slot].as_mut();
-                let copy =
-                    open.and_then(|open| self.carry(location, &head, open, pass.values, account));
+                let (account, open) = (&mut pass.shard.account, &mut pass.shard.open);
+                let copy = slots.into_iter().find_map(|slot| {
+                    self.carry(location, &head, open[slot].as_mut()?, pass.values, account)
+                });
                 if let Some((new_location, bytes)) = copy {
                     let heat = if log == Log::Small { heat.settled() } else { heat.passed() };
                     self.retire(location, &head, || pair.replace(&found, new_location, heat));
@@ -364,7 +364,7 @@ impl Shared {
                     return;
                 }
                 drop(pair);
-                if may_open && self.replace_target(slot, pass) {
+                if may_open && self.replace_target(slots, pass) {
                     continue;
                 }
                 return self.pass_dropped(hash, location, pass);
@@ -390,11 +390,9 @@ impl Shared {
         self.let_go(hash, location, &found, &head, log, pass.now, &mut pass.tally);
     }
 
-    /// Seals the segment that items are copied to, and opens another.
-    fn replace_target(&self, slot: usize, pass: &mut Pass<'_>) -> bool {
-        if let Some(full) = pass.shard.open[slot].take() {
-            self.seal(full.id);
-        }
+    /// Opens another segment to copy items to, and seals one for that if need be.
+    fn replace_target(&self, slots: [usize; 2], pass: &mut Pass<'_>) -> bool {
+        let slot = pass.shard.vacate(self, slots);
         let kind = pass.kind.in_main();
         pass.shard.open[slot] = self.try_open_segment(kind, pass.how.over).ok().flatten();
         pass.shard.open[slot].is_some()

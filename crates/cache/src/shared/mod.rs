@@ -58,8 +58,10 @@ pub(crate) struct Shared {
     /// Open segments and holes, one entry a shard.
     pub(crate) writing: Box<[Writing]>,
     pub(crate) dram: Quota,
-    /// Bytes of it used for the life of the cache: write buffers.
+    /// Bytes of it used for the life of the cache: write buffers and metadata.
     fixed_bytes: u64,
+    /// Bytes of it for the metadata of as many segments as the first quota holds.
+    pub(crate) metadata_bytes: u64,
     pub(crate) medium: Quota,
     pub(crate) medium_capacity: u64,
     pub(crate) hasher: KeyHasher,
@@ -98,6 +100,8 @@ impl Shared {
         let hasher = config.seed.map_or_else(KeyHasher::random, KeyHasher::seeded);
         let shard =
             |number| Mutex::new(Shard::new(number, plan.open_slots, seed, account.handle()));
+        let (segments, young) = (Table::new(plan.segments_max), Young::new(plan.segments_max));
+        let metadata_bytes = segments.bytes_for(plan.segments) + young.bytes();
         let shared = Arc::new(Shared {
             name: config.name.clone(),
             segment_bytes: plan.segment_bytes,
@@ -106,18 +110,19 @@ impl Shared {
             favour: config.favour,
             arena: Direct::anonymous(plan.arena_bytes, plan.arena_huge_pages)?,
             index: Index::new(plan.table_bytes_max, config.huge_pages)?,
-            segments: Table::new(plan.segments_max),
+            segments,
             queues: Mutex::new(Queues::new(plan.segments_max)),
             values,
             shards: (0..plan.shards).map(shard).collect(),
             upkeep: shard(plan.shards),
             ghosts: Ghosts::new(plan.tags_bytes_max)?,
             balance: Balance::new(),
-            young: Young::new(plan.segments_max),
+            young,
             spare_segments: plan.spare_segments,
             writing: (0..plan.shards).map(|_| Writing::default()).collect(),
             dram: Quota::new(plan.dram_bytes),
-            fixed_bytes: plan.fixed_bytes,
+            fixed_bytes: plan.fixed_bytes + metadata_bytes,
+            metadata_bytes,
             medium: Quota::new(plan.medium_bytes),
             medium_capacity: plan.medium_capacity,
             hasher,
@@ -134,7 +139,7 @@ impl Shared {
             closed: Mutex::new(false),
             pressed: AtomicBool::new(false),
         });
-        shared.dram.force(plan.fixed_bytes + shared.index.bytes());
+        shared.dram.force(shared.fixed_bytes + shared.index.bytes());
         shared.table_bytes_taken.store(shared.index.bytes(), Ordering::Relaxed);
         shared.start_writer()?;
         Ok(shared)
