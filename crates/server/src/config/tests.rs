@@ -544,7 +544,7 @@ mod on_this_machine {
         let error = check(&two("cost_table = \"{}/none.json\"", "")).unwrap_err();
         assert!(error.starts_with("server.toml:4: cost table {}/none.json: "), "{error}");
         assert!(error.ends_with("check the path and its permissions"), "{error}");
-        let error = check(&two("", "dram_quota = \"4MiB\"")).unwrap_err();
+        let error = check(&two("", "dram_quota = \"4MiB\"\nvalue_limit = \"1MiB\"")).unwrap_err();
         assert!(
             error.starts_with("server.toml:8: the DRAM quota of tenant 'b' is 4MiB"),
             "{error}"
