@@ -221,8 +221,16 @@ pub fn yield_now() {
 #[inline]
 #[track_caller]
 pub fn step() {
+    if Schedule::is_inside() {
+        step_inside(Location::caller());
+    }
+}
+
+/// Apart from [`step`], so that code outside worlds pays for one check only.
+#[cold]
+fn step_inside(place: &'static Location<'static>) {
     if let Some(schedule) = Schedule::current() {
-        schedule.step(Location::caller());
+        schedule.step(place);
     }
 }
 

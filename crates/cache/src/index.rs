@@ -77,7 +77,7 @@ impl Found {
         self.at == before.at && self.header ^ before.header < VERSION
     }
 
-    /// Returns the frequency of reads of the item.
+    /// Returns the item's history.
     #[inline]
     pub(crate) fn heat(self) -> Heat {
         Heat((self.word >> LOCATION_BITS) as u8)
@@ -99,49 +99,75 @@ impl Probe<'_> {
     }
 }
 
-/// Frequency of an item's reads, exact at first and then approximate, and a bit that is set once
-/// the item has been read after it was written.
+/// History of an item: a count of its reads since eviction last passed it, the number of passes that
+/// it outlived without a read, and two marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Heat(u8);
 
 impl Heat {
+    /// Mark: the item was read after it was written.
     const READ: u8 = 0x80;
-    /// Frequency up to which every read is counted.
-    const EXACT: u8 = 16;
+    /// Mark: the main log let the item go, and it is back in the small one.
+    const RETURNED: u8 = 0x40;
+    const PASSES_SHIFT: u8 = 4;
+    const PASSES: u8 = 0x30;
+    const COUNT: u8 = 0x07;
+    /// Reads that count beyond the present pass: an item read once more than that stays one pass
+    /// longer, no more.
+    const CARRIED_MAX: u8 = 2;
 
     /// Heat of a new item.
     pub(crate) const NEW: Heat = Heat(0);
+    /// Heat of a new item that the main log let go not long ago.
+    pub(crate) const BACK: Heat = Heat(Heat::RETURNED);
+    /// Heat of a new item that is too large to go to the main log at once.
+    pub(crate) const LARGE: Heat = Heat(1);
 
-    /// Returns the frequency, up to 127.
-    pub(crate) fn frequency(self) -> u8 {
-        self.0 & !Heat::READ
+    /// Returns the number of reads that count, up to 7.
+    #[inline]
+    pub(crate) fn count(self) -> u8 {
+        self.0 & Heat::COUNT
+    }
+
+    /// Returns the number of passes of eviction since the last read.
+    pub(crate) fn passes(self) -> u8 {
+        (self.0 & Heat::PASSES) >> Heat::PASSES_SHIFT
     }
 
     /// Returns true if the item was read.
+    #[inline]
     pub(crate) fn is_read(self) -> bool {
         self.0 & Heat::READ != 0
     }
 
-    /// Returns the heat after one more read.
-    #[inline]
-    pub(crate) fn read(self, random: &mut fastrand::Rng) -> Heat {
-        let frequency = self.frequency();
-        // Beyond that, a read is counted with a chance of one in the frequency.
-        let counts = frequency < Heat::EXACT || {
-            let chance = u16::from(random.u8(..)) * u16::from(frequency) < u16::from(u8::MAX);
-            chance & (frequency < Heat::READ - 1)
-        };
-        Heat(Heat::READ | (frequency + u8::from(counts)))
+    /// Returns true if the main log let the item go before it was stored.
+    pub(crate) fn is_back(self) -> bool {
+        self.0 & Heat::RETURNED != 0
+    }
+
+    /// Returns the heat after one more read, which counts only if the item's segment is not young.
+    #[inline(always)]
+    pub(crate) fn read(self, young: bool) -> Heat {
+        let counts = !young & (self.count() < Heat::COUNT);
+        Heat(Heat::READ | (self.0 + u8::from(counts)))
     }
 
     /// Returns the heat of the item's successor: equally warm, but not yet read.
     pub(crate) fn inherited(self) -> Heat {
-        Heat(self.frequency())
+        Heat(self.0 & !Heat::READ)
     }
 
-    /// Returns the heat after the hand of eviction has passed.
-    pub(crate) fn cooled(self) -> Heat {
-        Heat((self.0 & Heat::READ) | (self.frequency() / 2))
+    /// Returns the heat of an item that the small log passes on to the main one.
+    pub(crate) fn settled(self) -> Heat {
+        let passes = u8::from(self.count() == 0);
+        Heat((self.0 & Heat::READ) | passes << Heat::PASSES_SHIFT)
+    }
+
+    /// Returns the heat of an item that stays in the main log.
+    pub(crate) fn passed(self) -> Heat {
+        let count = self.count().min(Heat::CARRIED_MAX).saturating_sub(1);
+        let passes = if self.count() > 0 { 0 } else { (self.passes() + 1).min(3) };
+        Heat((self.0 & Heat::READ) | passes << Heat::PASSES_SHIFT | count)
     }
 }
 
@@ -227,6 +253,11 @@ impl Index {
     /// Adds to the number of items, or subtracts if negative; callers may do so in batches.
     pub(crate) fn count(&self, items: i64) {
         self.items.fetch_add(items, Ordering::Relaxed);
+    }
+
+    /// Returns the number of items, up to what workers have not yet counted.
+    pub(crate) fn items(&self) -> u64 {
+        self.items.load(Ordering::Relaxed).max(0).cast_unsigned()
     }
 
     /// Returns true if the table should grow to keep inserts fast.
@@ -807,7 +838,7 @@ impl Pair<'_> {
             {
                 let at = bucket_at + slot as u64 * 8;
                 let found = Found { at, header: line[0], word: *word };
-                if coldest.is_none_or(|c| found.heat().frequency() < c.heat().frequency()) {
+                if coldest.is_none_or(|c| found.heat().count() < c.heat().count()) {
                     coldest = Some(found);
                 }
             }
@@ -825,6 +856,25 @@ impl Drop for Pair<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heat_counts_reads_and_passes() {
+        let read = |heat: Heat, times: usize| (0..times).fold(heat, |heat, _| heat.read(false));
+        assert_eq!(Heat::NEW.read(true).count(), 0);
+        assert!(Heat::NEW.read(true).is_read() && !Heat::NEW.is_read());
+        assert_eq!((read(Heat::NEW, 3).count(), read(Heat::NEW, 300).count()), (3, 7));
+        let hot = read(Heat::NEW, 300);
+        assert_eq!((hot.settled().count(), hot.settled().passes()), (0, 0));
+        assert_eq!((Heat::NEW.settled().count(), Heat::NEW.settled().passes()), (0, 1));
+        let passes: Vec<(u8, u8)> = std::iter::successors(Some(hot), |heat| Some(heat.passed()))
+            .map(|heat| (heat.count(), heat.passes()))
+            .take(6)
+            .collect();
+        assert_eq!(passes, [(7, 0), (1, 0), (0, 0), (0, 1), (0, 2), (0, 3)]);
+        assert!(read(Heat::BACK, 9).is_back() && !read(Heat::BACK, 9).settled().is_back());
+        assert!(hot.passed().is_read() && !hot.inherited().is_read());
+        assert_eq!(hot.inherited().count(), 7);
+    }
 
     /// A slow reader stores its heat into slots that have been emptied meanwhile.
     #[test]

@@ -41,7 +41,7 @@ mod worker;
 
 pub use cache::Cache;
 pub use config::{
-    Config, Eviction, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
+    Config, Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
 };
 pub use error::{CloseError, OpenError, ResizeError};
 pub use ops::{

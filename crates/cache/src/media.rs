@@ -91,6 +91,12 @@ pub trait RestartFiles: Send + Sync {
     /// Fails if the file cannot be used.
     fn map(&self, bytes: u64, magic: [u8; 8]) -> Result<(Arc<Direct>, u64), RegionError>;
 
+    /// Reads the beginning of the map file without changing it.
+    ///
+    /// # Errors
+    /// Fails if there is no map file, or it is shorter than `beginning`.
+    fn read_map(&self, beginning: &mut [u8]) -> io::Result<()>;
+
     /// Returns true if there is a snapshot.
     fn has_snapshot(&self) -> bool;
 
@@ -158,6 +164,10 @@ impl RestartFiles for LocalFiles {
         };
         let found_bytes = files::len(&self.map_path).unwrap_or(0);
         Ok((Arc::new(Direct::open(&self.map_path, &options)?), found_bytes))
+    }
+
+    fn read_map(&self, beginning: &mut [u8]) -> io::Result<()> {
+        files::open_reader(&self.map_path)?.read_exact(beginning)
     }
 
     fn has_snapshot(&self) -> bool {

@@ -51,7 +51,7 @@ pub(crate) struct Segment {
     /// its items' compare-and-swap tokens.
     pub(crate) sequence: AtomicU64,
     state: AtomicU8,
-    pub(crate) class: AtomicU8,
+    kind: AtomicU8,
     /// Bytes of records.
     pub(crate) used: AtomicU32,
     /// Bytes of values that lie elsewhere.
@@ -78,13 +78,24 @@ impl Segment {
         assert!(from.contains(&before), "a segment became {to:?} from {before:?}, not {from:?}");
     }
 
+    /// Returns the log and class of its items.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        Kind(self.kind.load(Ordering::Relaxed))
+    }
+
+    /// Changes the kind of a sealed segment, under the lock of the queues.
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        self.kind.store(kind.0, Ordering::Relaxed);
+    }
+
     /// Begins a new life, empty. No thread has touched the segment since it was freed.
-    pub(crate) fn start(&self, sequence: u64, class: u8) {
+    pub(crate) fn start(&self, sequence: u64, kind: Kind) {
         let state = self.state();
         assert!(state == State::Free, "segment to be opened as {sequence} is {state:?}, not free");
         assert!(sequence != 0, "a segment in use has a sequence above 0");
         self.assert_nothing_lives();
-        self.class.store(class, Ordering::Relaxed);
+        self.set_kind(kind);
         self.used.store(0, Ordering::Relaxed);
         self.value_used.store(0, Ordering::Relaxed);
         self.live.store(0, Ordering::Relaxed);
@@ -206,6 +217,12 @@ impl Table {
         &block[id as usize % BLOCK]
     }
 
+    /// Returns the bytes of metadata that so many segments use.
+    pub(crate) fn bytes_for(&self, segments: u32) -> u64 {
+        let blocks = (segments as usize).div_ceil(BLOCK);
+        (blocks * BLOCK * size_of::<Segment>() + size_of_val(&*self.blocks)) as u64
+    }
+
     /// Returns the bytes of metadata in use.
     pub(crate) fn bytes(&self) -> u64 {
         let blocks = self.blocks.iter().filter(|block| block.get().is_some()).count();
@@ -226,10 +243,67 @@ pub(crate) fn class_of(ttl_s: Option<u32>) -> u8 {
     (1 + 2 * octave as usize + usize::from(upper_half)).min(CLASSES - 1) as u8
 }
 
-/// Sealed segments, by class in order of sealing, and free segments.
+/// Log that a segment belongs to. Each log has segments of every class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Log {
+    /// Log of new items, which is passed through quickly.
+    Small = 0,
+    /// Log of items that were read in the small log, or are back soon after they were let go.
+    Main = 1,
+}
+
+/// Number of pairs of a log and a class.
+pub(crate) const QUEUES: usize = 2 * CLASSES;
+
+/// Log and time-to-live class of a segment's items, as one byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(u8);
+
+impl Kind {
+    /// Returns the kind of a log's segments of a class.
+    pub(crate) fn new(log: Log, class: u8) -> Kind {
+        debug_assert!(usize::from(class) < CLASSES, "there is no class {class}");
+        Kind(class + log as u8 * CLASSES as u8)
+    }
+
+    /// Returns the kind that a byte stands for, if it stands for one.
+    pub(crate) fn from_u8(byte: u8) -> Option<Kind> {
+        (usize::from(byte) < QUEUES).then_some(Kind(byte))
+    }
+
+    /// Returns the byte that stands for it.
+    pub(crate) fn as_u8(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn log(self) -> Log {
+        if usize::from(self.0) < CLASSES { Log::Small } else { Log::Main }
+    }
+
+    /// Returns the time-to-live class.
+    pub(crate) fn class(self) -> u8 {
+        self.0 % CLASSES as u8
+    }
+
+    /// Returns the kind of the same class in the main log.
+    pub(crate) fn in_main(self) -> Kind {
+        Kind::new(Log::Main, self.class())
+    }
+}
+
+/// Sealed segments, by kind in order of sealing, and free segments.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) sealed: Vec<VecDeque<u32>>,
+    /// Segments in use of the small and of the main log: open, being written, sealed or evicting.
+    pub(crate) in_use: [u32; 2],
+    /// Newest segments of each log with the sequences of their lives, in order of opening.
+    pub(crate) young: [VecDeque<(u32, u64)>; 2],
+    /// No sealed segment has a deadline before this second.
+    pub(crate) next_deadline: u32,
+    /// Number of evictions so far.
+    pub(crate) evictions: u64,
     free: Vec<u32>,
     next_unused: u32,
     segments_max: u32,
@@ -238,38 +312,48 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) fn new(segments_max: u32) -> Self {
         Queues {
-            sealed: vec![VecDeque::new(); CLASSES],
+            sealed: vec![VecDeque::new(); QUEUES],
+            in_use: [0; 2],
+            young: [VecDeque::new(), VecDeque::new()],
+            next_deadline: u32::MAX,
+            evictions: 0,
             free: Vec::new(),
             next_unused: 0,
             segments_max,
         }
     }
 
-    /// Takes a free segment.
-    pub(crate) fn take_free(&mut self) -> Option<u32> {
-        self.free.pop().or_else(|| {
+    /// Takes a free segment for a log.
+    pub(crate) fn take_free(&mut self, log: Log) -> Option<u32> {
+        let id = self.free.pop().or_else(|| {
             (self.next_unused < self.segments_max).then(|| {
                 self.next_unused += 1;
                 self.next_unused - 1
             })
-        })
+        })?;
+        self.in_use[log as usize] += 1;
+        Some(id)
     }
 
     /// Takes one particular segment, as a restart does; unused segments before it become free.
-    pub(crate) fn take(&mut self, id: u32) -> bool {
+    pub(crate) fn take(&mut self, id: u32, log: Log) -> bool {
         if let Some(position) = self.free.iter().position(|free| *free == id) {
             self.free.swap_remove(position);
-            return true;
-        }
-        if id < self.next_unused || id >= self.segments_max {
+        } else if id < self.next_unused || id >= self.segments_max {
             return false;
+        } else {
+            self.free.extend(self.next_unused..id);
+            self.next_unused = id + 1;
         }
-        self.free.extend(self.next_unused..id);
-        self.next_unused = id + 1;
+        self.in_use[log as usize] += 1;
         true
     }
 
-    pub(crate) fn give_back(&mut self, id: u32) {
+    /// Takes back a segment of a log that is free now.
+    pub(crate) fn give_back(&mut self, id: u32, log: Log) {
+        let in_use = &mut self.in_use[log as usize];
+        assert!(*in_use > 0, "segment {id} was freed, but the {log:?} log has none");
+        *in_use -= 1;
         let used = self.next_unused;
         assert!(id < used, "segment {id} was freed, but only {used} were ever taken");
         assert!(self.free.len() < used as usize, "segment {id} was freed, but all {used} are free");
@@ -278,18 +362,46 @@ impl Queues {
         self.free.push(id);
     }
 
-    pub(crate) fn push_sealed(&mut self, class: u8, id: u32) {
+    /// Queues a sealed segment that expires as a whole at `deadline`.
+    pub(crate) fn push_sealed(&mut self, kind: Kind, id: u32, deadline: u32) {
         debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is queued twice");
         debug_assert!(!self.free.contains(&id), "segment {id} was sealed, but is free");
-        self.sealed[class as usize].push_back(id);
+        self.sealed[usize::from(kind.0)].push_back(id);
+        if deadline != NEVER {
+            self.next_deadline = self.next_deadline.min(deadline);
+        }
     }
 
     /// Takes a sealed segment out of the queue that it stands in.
-    pub(crate) fn remove_sealed(&mut self, class: u8, id: u32) {
-        let queue = &mut self.sealed[class as usize];
+    pub(crate) fn remove_sealed(&mut self, kind: Kind, id: u32) {
+        let queue = &mut self.sealed[usize::from(kind.0)];
         let at = queue.iter().position(|sealed| *sealed == id);
-        assert!(at.is_some(), "segment {id} was chosen, but is not queued in class {class}");
+        assert!(at.is_some(), "segment {id} was chosen, but is not queued as {kind:?}");
         at.map(|at| queue.remove(at));
+    }
+
+    /// Moves a sealed segment of the small log to the end of the main one; returns its new kind.
+    pub(crate) fn move_to_main(&mut self, kind: Kind, id: u32) -> Kind {
+        assert!(kind.log() == Log::Small, "segment {id} is moved to the main log, but is {kind:?}");
+        self.remove_sealed(kind, id);
+        self.in_use[Log::Small as usize] -= 1;
+        self.in_use[Log::Main as usize] += 1;
+        let kind = kind.in_main();
+        self.sealed[usize::from(kind.0)].push_back(id);
+        kind
+    }
+
+    /// Returns the front segments of a log's queues with their kinds.
+    pub(crate) fn fronts(&self, log: Log) -> impl Iterator<Item = (Kind, u32)> + '_ {
+        (0..CLASSES as u8).filter_map(move |class| {
+            let kind = Kind::new(log, class);
+            self.sealed[usize::from(kind.0)].front().map(|id| (kind, *id))
+        })
+    }
+
+    /// Returns the number of segments in use.
+    pub(crate) fn used(&self) -> u32 {
+        self.in_use.iter().sum()
     }
 
     /// Iterates over all sealed segments.
@@ -428,10 +540,11 @@ mod tests {
     #[test]
     fn certain_segments_can_be_taken() {
         let mut queues = Queues::new(8);
-        assert!(queues.take(3));
-        assert!(!queues.take(3));
-        assert!(queues.take(1));
-        let rest: Vec<u32> = std::iter::from_fn(|| queues.take_free()).collect();
+        assert!(queues.take(3, Log::Small));
+        assert!(!queues.take(3, Log::Small));
+        assert!(queues.take(1, Log::Main));
+        assert_eq!(queues.in_use, [1, 1]);
+        let rest: Vec<u32> = std::iter::from_fn(|| queues.take_free(Log::Main)).collect();
         assert_eq!(rest.len(), 6);
         assert!(!rest.contains(&3) && !rest.contains(&1));
     }

@@ -108,6 +108,8 @@ pub struct Statistics {
     pub index_bytes: u64,
     /// DRAM used by segments' metadata.
     pub metadata_bytes: u64,
+    /// DRAM used by ghost tags.
+    pub tag_bytes: u64,
     /// Quota of the medium; 0 in DRAM.
     pub medium_limit_bytes: u64,
     /// Bytes used on the medium.
@@ -116,6 +118,8 @@ pub struct Statistics {
     pub segment_bytes: u64,
     /// Segments in use.
     pub segments: u64,
+    /// Segments in use that belong to the small log.
+    pub segments_small: u64,
     /// Segments that are open.
     pub segments_open: u64,
     /// Segments that are being written to a block file.

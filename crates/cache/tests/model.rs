@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
 use entresol_cache::{
-    Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Eviction, Expiry, GetOptions,
+    Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, Favour, GetOptions,
     ItemMeta, Lookup, OldValue, PendingRead, Statistics, Store, StoreMode, Stored, Worker,
 };
 use entresol_media::{IoBuffer, MediumSpec};
@@ -366,7 +366,7 @@ impl World {
 fn small(segment_kib: u64, segments: u64) -> Config {
     Config {
         segment_bytes: Some(ByteSize::kib(segment_kib)),
-        value_bytes_max: ByteSize(VALUE_BYTES_MAX as u64),
+        value_bytes_max: Some(ByteSize(VALUE_BYTES_MAX as u64)),
         seed: Some(7),
         huge_pages: false,
         ..Config::dram(ByteSize::kib(segment_kib * segments))
@@ -382,7 +382,7 @@ fn on(medium: MediumSpec, segment_kib: u64, segments: u64) -> Config {
     }
 }
 
-/// Runs a history on each medium, under each eviction.
+/// Runs a history on each medium, favouring objects and bytes.
 fn check_history(segment_kib: u64, segments: u64, lossy: bool, ops: &[Op]) -> Totals {
     let dir = tempfile::tempdir().expect("a directory for the media");
     let media = [
@@ -390,18 +390,17 @@ fn check_history(segment_kib: u64, segments: u64, lossy: bool, ops: &[Op]) -> To
         MediumSpec::Pmem { path: dir.path().join("pmem"), assume_dax: true },
         MediumSpec::File { path: dir.path().join("file"), model: None },
     ];
-    let evictions = [Eviction::Merge, Eviction::Fifo, Eviction::Random, Eviction::LeastUtilised];
     let mut totals = Totals::default();
     for medium in media {
-        for eviction in evictions {
-            if !lossy && eviction != Eviction::Merge {
+        for favour in [Favour::Objects, Favour::Bytes] {
+            if !lossy && favour != Favour::Objects {
                 continue;
             }
             let config = match &medium {
                 MediumSpec::Dram => small(segment_kib, segments),
                 medium => on(medium.clone(), segment_kib, segments),
             };
-            let mut world = World::new(Config { eviction, ..config }, lossy);
+            let mut world = World::new(Config { favour, ..config }, lossy);
             for op in ops {
                 world.run(op.clone());
             }

@@ -32,7 +32,7 @@ fn config(medium: &str, dir: &Path) -> Config {
         medium,
         medium_bytes: ByteSize::mib(8),
         segment_bytes: Some(ByteSize::kib(64)),
-        value_bytes_max: ByteSize::kib(16),
+        value_bytes_max: Some(ByteSize::kib(16)),
         restart_dir: Some(dir.join("state")),
         huge_pages: false,
         ..Config::dram(ByteSize::mib(8))

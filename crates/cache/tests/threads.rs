@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use entresol_base::checksum::crc32c;
 use entresol_base::{ByteSize, ManualClock, Seconds};
 use entresol_cache::{
-    Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Eviction, Expiry, GetOptions,
+    Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, Favour, GetOptions,
     ItemMeta, Lookup, Store, StoreMode, Stored, Worker,
 };
 
 const THREADS: usize = 4;
 const NOW: Seconds = Seconds(1_000_000);
 
-fn cache(segment_kib: u64, segments: u64, eviction: Eviction) -> Arc<Cache> {
+fn cache(segment_kib: u64, segments: u64, favour: Favour) -> Arc<Cache> {
     let config = Config {
         segment_bytes: Some(ByteSize::kib(segment_kib)),
-        value_bytes_max: ByteSize::kib(8),
+        value_bytes_max: Some(ByteSize::kib(8)),
         workers: THREADS,
-        eviction,
+        favour,
         seed: Some(3),
         huge_pages: false,
         ..Config::dram(ByteSize::kib(segment_kib * segments))
@@ -159,22 +159,22 @@ fn check_values_are_whole(cache: &Arc<Cache>, threads: usize, keys: u64) {
 
 #[test]
 fn a_hit_is_the_whole_value_of_its_key_under_pressure() {
-    for eviction in [Eviction::Merge, Eviction::Fifo, Eviction::Random, Eviction::LeastUtilised] {
-        check_values_are_whole(&cache(64, 16, eviction), THREADS, 20_000);
+    for favour in [Favour::Objects, Favour::Bytes] {
+        check_values_are_whole(&cache(64, 16, favour), THREADS, 20_000);
     }
 }
 
 #[test]
 fn a_hit_is_the_whole_value_of_a_few_contended_keys() {
-    check_values_are_whole(&cache(64, 16, Eviction::Merge), THREADS, 20);
+    check_values_are_whole(&cache(64, 16, Favour::Objects), THREADS, 20);
 }
 
 /// Many more threads than processors: a thread stays interrupted between any two steps while the
 /// segment that it was at is evicted, reused and filled by others.
 #[test]
 fn threads_that_are_interrupted_spoil_nothing() {
-    for eviction in [Eviction::Merge, Eviction::Random] {
-        check_values_are_whole(&cache(64, 24, eviction), 32, 5_000);
+    for favour in [Favour::Objects, Favour::Bytes] {
+        check_values_are_whole(&cache(64, 24, favour), 32, 5_000);
     }
 }
 
@@ -182,7 +182,7 @@ fn threads_that_are_interrupted_spoil_nothing() {
 fn increments_of_several_threads_add_up() {
     const EACH: u64 = 20_000;
     const KEYS: u64 = 3;
-    let cache = cache(64, 64, Eviction::Merge);
+    let cache = cache(64, 64, Favour::Objects);
     for key in 0..KEYS {
         set(&mut cache.worker(), &name(key), b"0");
     }
@@ -217,7 +217,7 @@ fn increments_of_several_threads_add_up() {
 #[test]
 fn swaps_of_several_threads_lose_no_update() {
     const EACH: u64 = 5_000;
-    let cache = cache(64, 64, Eviction::Merge);
+    let cache = cache(64, 64, Favour::Objects);
     set(&mut cache.worker(), b"shared", &counters());
     let tried = AtomicU64::new(0);
     together(&cache, |thread, worker| {
@@ -261,7 +261,7 @@ fn keys_that_stay_are_never_missed_while_the_table_grows_and_shrinks() {
     const STAYING: u64 = 3_000;
     const PASSING: u64 = 60_000;
     const READS: usize = 60_000;
-    let cache = cache(256, 128, Eviction::Merge);
+    let cache = cache(256, 128, Favour::Objects);
     let mut worker = cache.worker();
     for key in 0..STAYING {
         let stored = set(&mut worker, &name(key), &part(key, 0, 20));

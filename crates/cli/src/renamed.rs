@@ -1,4 +1,4 @@
-//! Commands and flags that were renamed: refused, with their new names.
+//! Commands and flags that were renamed or removed: refused, with their new names or the reason.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -34,7 +34,23 @@ const fn renamed(
     Renamed { command, from, to, example }
 }
 
-/// Returns a message with the new name if clap refused a command or a flag that was renamed.
+/// A removed flag.
+struct Removed {
+    /// Command, without the program's name.
+    command: &'static str,
+    flag: &'static str,
+    reason: &'static str,
+}
+
+const ONE_POLICY: &str = "there is one policy; --favour chooses between objects and bytes";
+
+const REMOVED: &[Removed] = &[
+    Removed { command: "serve", flag: "--eviction", reason: ONE_POLICY },
+    Removed { command: "bench trace", flag: "--eviction", reason: ONE_POLICY },
+];
+
+/// Returns a message with the new name, or the reason, if clap refused a command or a flag that was
+/// renamed or removed.
 pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<String> {
     let words = arguments.iter().skip(1).take_while(|word| !word.starts_with('-'));
     let words: Vec<&str> = words.map(String::as_str).collect();
@@ -46,8 +62,12 @@ pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<Str
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => {
             let flag = flag.split('=').next();
-            let is_it = |it: &&Renamed| flag == Some(it.from) && begins_with(it.command);
-            let Renamed { from, to, example, .. } = FLAGS.iter().find(is_it)?;
+            let is_removed = |it: &&Removed| flag == Some(it.flag) && begins_with(it.command);
+            if let Some(it) = REMOVED.iter().find(is_removed) {
+                return Some(format!("{} was removed: {}", it.flag, it.reason));
+            }
+            let is_renamed = |it: &&Renamed| flag == Some(it.from) && begins_with(it.command);
+            let Renamed { from, to, example, .. } = FLAGS.iter().find(is_renamed)?;
             Some(format!("{from} was renamed to {to}: write {example}"))
         }
         _ => None,
@@ -79,6 +99,10 @@ mod tests {
             let kind = found.err().map(|error| error.kind());
             // Another flag may be missing.
             assert!(matches!(kind, None | Some(ErrorKind::MissingRequiredArgument)), "{accepted}");
+        }
+        for Removed { command, flag, .. } in REMOVED {
+            let said = said(&format!("entresol {command} {flag} fifo")).expect("it is explained");
+            assert!(said.contains("--favour"), "{said}");
         }
         assert_eq!(said("entresol profile --seconds 3"), None);
         assert_eq!(said("entresol torture store --seeed 3"), None);

@@ -107,13 +107,12 @@ struct TenantFlags {
     /// Size of a segment [default: derived from the quota].
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<String>,
-    /// Largest value that is accepted [default: 1MiB].
+    /// Largest value that is accepted [default: 1MiB, or what fits a segment].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<String>,
-    /// Policy that selects the segment to evict: merge, fifo, random or least-utilised [default:
-    /// merge].
-    #[arg(long, value_name = "POLICY")]
-    eviction: Option<String>,
+    /// Misses that eviction keeps few: objects or bytes [default: objects].
+    #[arg(long, value_name = "WHAT")]
+    favour: Option<String>,
     /// For measurements: answer every get with this many bytes and every store with success,
     /// without a cache. The cost of the connection remains.
     #[arg(long, value_name = "SIZE", hide = true)]
@@ -223,7 +222,7 @@ impl TenantFlags {
             cost_table: self.cost_table.clone().map(spanned),
             segment_size: size(&self.segment_size),
             value_limit: size(&self.value_limit),
-            eviction: self.eviction.clone().map(spanned),
+            favour: self.favour.clone().map(spanned),
             // Sharing needs more tenants than the one that flags describe.
             ..RawTenant::default()
         }

@@ -8,7 +8,7 @@ use entresol_base::{ByteSize, duration};
 use entresol_bench::load::{Address, Dialect};
 use entresol_bench::policies::PolicyName;
 use entresol_bench::replay::{
-    DirectTenant, Eviction, MediumSpec, ReplayOptions, ServerTenant, Tenant, replay,
+    DirectTenant, Favour, MediumSpec, ReplayOptions, ServerTenant, Tenant, replay,
 };
 use entresol_measure::progress::Progress;
 use entresol_measure::trace::TraceFormat;
@@ -182,13 +182,12 @@ struct TenantArguments {
     /// Size of a segment; chosen from the quota unless given.
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<ByteSize>,
-    /// Largest value that is accepted [default: 1MiB].
+    /// Largest value that is accepted [default: 1MiB, or what fits a segment].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<ByteSize>,
-    /// Policy that selects the segment to evict: merge, fifo, random or least-utilised [default:
-    /// merge].
-    #[arg(long, value_name = "POLICY")]
-    eviction: Option<Eviction>,
+    /// Misses that eviction keeps few: objects or bytes [default: objects].
+    #[arg(long, value_name = "WHAT")]
+    favour: Option<Favour>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -231,8 +230,8 @@ impl TenantArguments {
             medium_bytes: self.medium_quota.unwrap_or(ByteSize(0)),
             footprint_percent: self.footprint,
             segment_bytes: self.segment_size,
-            value_bytes_max: self.value_limit.unwrap_or(ByteSize::mib(1)),
-            eviction: self.eviction.unwrap_or_default(),
+            value_bytes_max: self.value_limit,
+            favour: self.favour.unwrap_or_default(),
         }
     }
 }

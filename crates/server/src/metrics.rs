@@ -141,7 +141,7 @@ pub(crate) fn json(registry: &Registry) -> String {
                 "connections": tenant.connections(),
                 "connections_max": settings.connections,
                 "medium": settings.medium.to_string(),
-                "eviction": settings.eviction.to_string(),
+                "favour": settings.favour.to_string(),
                 "counts": counts,
                 "cache": tenant.cache().statistics(),
             })

@@ -91,8 +91,8 @@ fn check_tenant(old: &TenantSettings, new: &TenantSettings) -> Result<(), Change
     if old.value_limit != new.value_limit {
         return refused("value_limit");
     }
-    if old.eviction != new.eviction {
-        return refused("eviction");
+    if old.favour != new.favour {
+        return refused("favour");
     }
     Ok(())
 }

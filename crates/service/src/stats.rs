@@ -256,7 +256,7 @@ fn settings(tenant: &Tenant) -> Rows {
         ("binding_protocol", &"ascii"),
         ("auth_enabled_sasl", &"no"),
         ("auth_enabled_ascii", &"no"),
-        ("item_size_max", &settings.value_limit.0),
+        ("item_size_max", &tenant.cache().value_limit().0),
         ("maxconns_fast", &"yes"),
         ("flush_enabled", &"yes"),
         ("dump_enabled", &"no"),
@@ -268,7 +268,7 @@ fn settings(tenant: &Tenant) -> Rows {
         ("ssl_enabled", &"no"),
         ("medium", &settings.medium),
         ("medium_quota", &settings.medium_quota.0),
-        ("eviction", &settings.eviction),
+        ("favour", &settings.favour),
     ])
 }
 

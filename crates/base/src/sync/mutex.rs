@@ -42,11 +42,20 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let inner = match Schedule::current() {
-            Some(schedule) => self.lock_simulated(&schedule, Location::caller(), None),
-            None => Some(self.inner.lock()),
+        let inner = match Schedule::is_inside() {
+            true => self.lock_inside(Location::caller()),
+            false => Some(self.inner.lock()),
         };
         MutexGuard { mutex: self, inner }
+    }
+
+    /// Apart from [`Mutex::lock`], so that code outside worlds pays for one check only.
+    #[cold]
+    fn lock_inside(&self, place: Place) -> Option<parking_lot::MutexGuard<'_, T>> {
+        match Schedule::current() {
+            Some(schedule) => self.lock_simulated(&schedule, place, None),
+            None => Some(self.inner.lock()),
+        }
     }
 
     /// Locks the mutex if it is free.
@@ -100,6 +109,7 @@ impl<T: ?Sized> Mutex<T> {
 
 impl<T: ?Sized> MutexGuard<'_, T> {
     /// Unlocks the mutex and wakes a waiting thread.
+    #[inline]
     pub(super) fn unlock(&mut self) {
         if self.inner.take().is_some() {
             simulated::released(&self.mutex.waiting, self.mutex.subject());

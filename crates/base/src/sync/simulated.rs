@@ -115,7 +115,15 @@ pub(super) fn reacquire<G>(
 }
 
 /// Lets waiting threads go on after a lock was released.
+#[inline]
 pub(super) fn released(waiting: &AtomicU32, subject: Subject) {
+    if Schedule::is_inside() {
+        released_inside(waiting, subject);
+    }
+}
+
+#[cold]
+fn released_inside(waiting: &AtomicU32, subject: Subject) {
     let Some(schedule) = Schedule::current() else { return };
     schedule.let_go(subject);
     if waiting.load(Relaxed) == 0 {

@@ -62,6 +62,12 @@ impl Schedule {
         Inside { schedule }
     }
 
+    /// Returns true if a simulated thread runs.
+    #[inline]
+    pub(crate) fn is_inside() -> bool {
+        INSIDE.get()
+    }
+
     /// Schedule of the running simulated thread, if there is one.
     #[inline]
     pub(crate) fn current() -> Option<Rc<Schedule>> {

@@ -36,7 +36,7 @@ impl DirectAnswers {
             medium_bytes: tenant.medium_bytes,
             segment_bytes: tenant.segment_bytes,
             value_bytes_max: tenant.value_bytes_max,
-            eviction: tenant.eviction,
+            favour: tenant.favour,
             seed: Some(seed),
             ..Config::dram(ByteSize(tenant.dram_bytes.0))
         };

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::load::{Address, Dialect, LatencySummary};
 use crate::policies::PolicyName;
-pub use entresol_cache::Eviction;
+pub use entresol_cache::Favour;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 pub use entresol_media::MediumSpec;
@@ -60,10 +60,10 @@ pub struct DirectTenant {
     pub footprint_percent: Option<f64>,
     /// Size of a segment; derived from the quota if absent.
     pub segment_bytes: Option<ByteSize>,
-    /// Largest value that the cache accepts.
-    pub value_bytes_max: ByteSize,
-    /// Policy that selects the segment to evict.
-    pub eviction: Eviction,
+    /// Largest value that the cache accepts; derived from the segments if absent.
+    pub value_bytes_max: Option<ByteSize>,
+    /// Misses that eviction keeps few.
+    pub favour: Favour,
 }
 
 /// A server and the way in which the trace is sent to it.

@@ -26,8 +26,8 @@ fn options(folder: &std::path::Path, format: TraceFormat, trace: &[u8]) -> Repla
             medium_bytes: ByteSize(0),
             footprint_percent: None,
             segment_bytes: None,
-            value_bytes_max: ByteSize::mib(1),
-            eviction: Eviction::default(),
+            value_bytes_max: None,
+            favour: Favour::Objects,
         }),
     }
 }

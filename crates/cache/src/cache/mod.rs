@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::config::plan::Plan;
 use crate::error::{CloseError, OpenError, ResizeError};
 use crate::media::{RestartFiles, Share};
-use crate::segment::State;
+use crate::segment::{Log, State};
 use crate::shared::Shared;
 use crate::statistics::{Counters, Events, Statistics};
 use crate::values::Values;
@@ -50,7 +50,7 @@ impl Cache {
     /// When a quota is too small for its segments or larger than the machine or the medium, or a
     /// value larger than a segment.
     pub fn check(config: &Config) -> Result<(), OpenError> {
-        Plan::make(config).map(drop)
+        Plan::make(config, None).map(drop)
     }
 
     /// Opens a cache with the items that its restart directory holds, or an empty one.
@@ -102,6 +102,13 @@ impl Cache {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// Returns the bytes of the largest value that is accepted. A key of more than 40 bytes leaves it
+    /// less room if no limit was given.
+    #[must_use]
+    pub fn value_limit(&self) -> ByteSize {
+        ByteSize(self.shared.value_bytes_max)
     }
 
     /// Returns the account that every access to the medium is charged to.
@@ -192,7 +199,7 @@ impl Cache {
         if let Some(restart) = &shared.restart {
             restart.note_time(now);
         }
-        for shard in &shared.shards {
+        for shard in shared.all_shards() {
             if let Some(mut shard) = shard.try_lock() {
                 shard.seal_expired(shared, now);
             }
@@ -232,6 +239,7 @@ fn gather(shared: &Shared) -> Statistics {
     let flushed_below = shared.flushed_below();
     let (mut items, mut item_bytes) = (0, 0);
     let (mut segments, mut segments_open, mut segments_writing) = (0, 0, 0);
+    let mut segments_small = 0;
     for id in 0..high_water {
         let segment = shared.segments.get(id);
         let state = segment.state();
@@ -239,6 +247,7 @@ fn gather(shared: &Shared) -> Statistics {
             continue;
         }
         segments += 1;
+        segments_small += u64::from(segment.kind().log() == Log::Small);
         segments_open += u64::from(state == State::Open);
         segments_writing += u64::from(state == State::Writing);
         if segment.sequence.load(Ordering::SeqCst) >= flushed_below {
@@ -247,18 +256,21 @@ fn gather(shared: &Shared) -> Statistics {
         }
     }
     let elsewhere = shared.values.is_elsewhere();
-    let metadata_bytes = shared.segments.bytes();
+    let metadata_bytes = shared.segments.bytes() + shared.young.bytes();
     Statistics {
         items,
         item_bytes,
         dram_limit_bytes: shared.dram.limit(),
-        dram_used_bytes: shared.dram.used() + metadata_bytes,
+        // A quota that was raised has more than the metadata that were counted at the start.
+        dram_used_bytes: shared.dram.used() + metadata_bytes.saturating_sub(shared.metadata_bytes),
         index_bytes: shared.index.bytes(),
         metadata_bytes,
+        tag_bytes: shared.ghosts.bytes(),
         medium_limit_bytes: if elsewhere { shared.segment_quota().limit() } else { 0 },
         medium_used_bytes: if elsewhere { shared.segment_quota().used() } else { 0 },
         segment_bytes: shared.segment_bytes,
         segments,
+        segments_small,
         segments_open,
         segments_writing,
         medium: shared.values.kind().name(),

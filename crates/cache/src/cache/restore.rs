@@ -17,7 +17,7 @@ use crate::ops::Expiry;
 use crate::record::{Head, UNIT, mark};
 use crate::restart::closing::{BLOCK_BYTES, Block, Closing};
 use crate::restart::{Left, Restart};
-use crate::segment::{CLASSES, SEQUENCE_MAX, State};
+use crate::segment::{Kind, SEQUENCE_MAX, State};
 use crate::shared::Shared;
 use crate::shared::append::PAGE;
 use crate::values::Values;
@@ -49,9 +49,9 @@ impl Saved {
         head
     }
 
-    /// Returns true if class and sequence are in their ranges.
-    fn can_be(&self) -> bool {
-        usize::from(self.class) < CLASSES && (1..SEQUENCE_MAX).contains(&self.sequence)
+    /// Returns the log and class of its items, if those and the sequence are in their ranges.
+    fn kind(&self) -> Option<Kind> {
+        Kind::from_u8(self.class).filter(|_| (1..SEQUENCE_MAX).contains(&self.sequence))
     }
 
     /// Reads the next segment of a snapshot; `Err` at its end or at damage.
@@ -110,7 +110,7 @@ impl Cache {
         let shared = &self.shared;
         let mut closed = shared.closed.lock();
         *closed = true;
-        for shard in &shared.shards {
+        for shard in shared.all_shards() {
             shard.lock().seal_all(shared);
         }
         shared.values.stop();
@@ -253,16 +253,17 @@ impl Shared {
     /// Puts a saved segment in its old place and its items into the index; returns their number.
     fn bring_back(&self, saved: &Saved, restart: &Restart, now: Seconds) -> u64 {
         let elsewhere = self.values.is_elsewhere();
-        if !saved.can_be() || !self.segment_quota().take(self.segment_bytes) {
+        let Some(kind) = saved.kind() else { return 0 };
+        if !self.segment_quota().take(self.segment_bytes) {
             return 0;
         }
         let id = {
             let mut queues = self.queues.lock();
             // Values elsewhere keep their place; records in DRAM may go anywhere.
             let id = if elsewhere {
-                queues.take(saved.id).then_some(saved.id)
+                queues.take(saved.id, kind.log()).then_some(saved.id)
             } else {
-                queues.take_free()
+                queues.take_free(kind.log())
             };
             let Some(id) = id else {
                 self.segment_quota().give_back(self.segment_bytes);
@@ -273,14 +274,14 @@ impl Shared {
         let used = saved.records.len() as u64;
         let pages = used.next_multiple_of(PAGE);
         if elsewhere && !self.dram.take(pages) {
-            self.queues.lock().give_back(id);
+            self.queues.lock().give_back(id, kind.log());
             self.segment_quota().give_back(self.segment_bytes);
             return 0;
         }
         self.next_sequence.fetch_max(saved.sequence + 1, Ordering::SeqCst);
         self.arena.write(self.base_of(id), &saved.records);
         let segment = self.segments.get(id);
-        segment.start(saved.sequence, saved.class);
+        segment.start(saved.sequence, kind);
         segment.used.store(used as u32, Ordering::Relaxed);
         segment.value_used.store(saved.value_used, Ordering::Relaxed);
         segment.go_on(&[State::Free], State::Open);
@@ -297,7 +298,7 @@ impl Shared {
         }
         let mut queues = self.queues.lock();
         segment.go_on(&[State::Open], State::Sealed);
-        queues.push_sealed(saved.class, id);
+        queues.push_sealed(kind, id, segment.deadline.load(Ordering::Relaxed));
         items
     }
 
@@ -393,7 +394,7 @@ mod tests {
     fn a_saved_segment_that_cannot_be_is_left_out() {
         let damages: [fn(&mut Saved); 4] = [
             |_| (),
-            |saved| saved.class = CLASSES as u8,
+            |saved| saved.class = crate::segment::QUEUES as u8,
             |saved| saved.sequence = 0,
             |saved| saved.sequence = u64::MAX,
         ];

@@ -1,4 +1,4 @@
-//! Configuration of a cache, and the names of the eviction policies.
+//! Configuration of a cache.
 
 pub(crate) mod plan;
 
@@ -11,49 +11,39 @@ use entresol_base::ByteSize;
 use entresol_media::{BackendChoice, CostTable, MediumSpec};
 use serde::{Deserialize, Serialize};
 
-/// Policy that picks the segments to evict when the quota is full.
+/// Misses that eviction keeps few.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Eviction {
-    /// Merges several old segments into one, keeping the items that are read often.
+pub enum Favour {
+    /// Misses of objects: small ones stay longer than large ones, since more of them fit.
     #[default]
-    Merge,
-    /// Evicts the oldest segment.
-    Fifo,
-    /// Evicts a segment chosen at random.
-    Random,
-    /// Evicts the segment with the fewest live bytes.
-    LeastUtilised,
+    Objects,
+    /// Bytes of the objects that are missed: their size does not matter.
+    Bytes,
 }
 
-impl Eviction {
-    /// Names of all policies, as a configuration spells them.
-    pub const NAMES: [&str; 4] = ["merge", "fifo", "random", "least-utilised"];
+impl Favour {
+    /// Names of all choices, as a configuration spells them.
+    pub const NAMES: [&str; 2] = ["objects", "bytes"];
 }
 
-impl fmt::Display for Eviction {
+impl fmt::Display for Favour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Eviction::Merge => "merge",
-            Eviction::Fifo => "fifo",
-            Eviction::Random => "random",
-            Eviction::LeastUtilised => "least-utilised",
+            Favour::Objects => "objects",
+            Favour::Bytes => "bytes",
         })
     }
 }
 
-impl FromStr for Eviction {
+impl FromStr for Favour {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "merge" => Ok(Eviction::Merge),
-            "fifo" => Ok(Eviction::Fifo),
-            "random" => Ok(Eviction::Random),
-            "least-utilised" => Ok(Eviction::LeastUtilised),
-            _ => Err(format!(
-                "'{text}' is not an eviction policy: use merge, fifo, random or least-utilised"
-            )),
+            "objects" => Ok(Favour::Objects),
+            "bytes" => Ok(Favour::Bytes),
+            _ => Err(format!("'{text}' cannot be favoured: use objects or bytes")),
         }
     }
 }
@@ -72,10 +62,10 @@ pub struct Config {
     pub medium_bytes: ByteSize,
     /// Bytes of a segment; derived from the quota if absent.
     pub segment_bytes: Option<ByteSize>,
-    /// Largest value that is accepted.
-    pub value_bytes_max: ByteSize,
-    /// Eviction policy.
-    pub eviction: Eviction,
+    /// Largest value that is accepted; if absent, 1 MiB or what fits into a segment.
+    pub value_bytes_max: Option<ByteSize>,
+    /// Misses that eviction keeps few.
+    pub favour: Favour,
     /// Number of threads that will hold a worker.
     pub workers: usize,
     /// Directory that keeps the cache's state over a restart; without one nothing is kept.
@@ -100,8 +90,8 @@ impl Config {
             dram_bytes,
             medium_bytes: ByteSize(0),
             segment_bytes: None,
-            value_bytes_max: ByteSize::mib(1),
-            eviction: Eviction::Merge,
+            value_bytes_max: None,
+            favour: Favour::Objects,
             workers: 1,
             restart_dir: None,
             huge_pages: true,
@@ -115,8 +105,9 @@ impl Config {
 /// Largest segment: a value's length has 24 bits.
 pub const SEGMENT_BYTES_MAX: ByteSize = ByteSize::mib(16);
 /// Smallest segment.
-pub const SEGMENT_BYTES_MIN: ByteSize = ByteSize::kib(64);
+pub const SEGMENT_BYTES_MIN: ByteSize = ByteSize::kib(8);
 /// Fewest segments that a quota may hold: open ones take at most an eighth of it.
 pub const SEGMENTS_MIN: u64 = 8;
-/// Bytes of a segment reserved for one item's header and key, and for the closing block.
-pub const SEGMENT_OVERHEAD_BYTES: u64 = 8192;
+/// Bytes of a segment that are reserved, besides those of the largest value, if a limit of values is
+/// given: for a header, the longest key and the closing block.
+pub const SEGMENT_OVERHEAD_BYTES: u64 = 512;

@@ -11,8 +11,27 @@ use crate::error::{OpenError, ResizeError};
 use crate::segment::CLASSES;
 
 const PAGE: u64 = 4096;
-/// Default bytes of a segment, where the quota holds enough of them: one huge page.
+/// Largest segment unless a larger one is asked for: one huge page.
 const SEGMENT_BYTES_DEFAULT: u64 = 2 << 20;
+/// Segments of a quota unless their size is given: eviction forgets whole segments, so that fewer
+/// would cost hits, and what is open, spare or freed ahead is this small a part of the quota.
+const SEGMENTS_DEFAULT: u64 = 128;
+/// Fewest segments of a size that was chosen for another quota: as long as it has so many, a cache
+/// whose quota was changed finds its state after a restart.
+const SEGMENTS_SAVED_MIN: u64 = 64;
+/// Smallest segment that is chosen for values elsewhere, where each costs a request to the medium.
+const SEGMENT_BYTES_ELSEWHERE: u64 = 64 << 10;
+/// Largest value that is accepted unless a limit is given.
+const VALUE_BYTES_DEFAULT: u64 = 1 << 20;
+/// Bytes of a segment in DRAM that are not a value's, if no limit is given: a value of the greatest
+/// length goes with a key of at least 40 bytes.
+const RECORD_BYTES: u64 = 64;
+/// Fewest write buffers: one for each of a shard's logs, one for upkeep's, and one that is being
+/// written.
+const BUFFERS_MIN: u64 = 4;
+/// Segments that a quota may always grow to without a restart, and the factor by which it may grow
+/// if that is more: each takes some bytes of tables even before it is used.
+const SEGMENTS_GROWTH: u64 = 1 << 14;
 /// Open segments, and on a block file all write buffers, take at most one part in this many.
 const OPEN_SHARE: u64 = 8;
 /// Largest arena: a location counts four-byte units in 40 bits.
@@ -26,15 +45,22 @@ pub(crate) struct Plan {
     pub(crate) segment_bytes: u64,
     pub(crate) stride_shift: u32,
     pub(crate) segments_max: u32,
+    /// Segments that the quota holds.
+    pub(crate) segments: u32,
     pub(crate) arena_bytes: u64,
     pub(crate) arena_huge_pages: bool,
+    pub(crate) value_bytes_max: u64,
     pub(crate) table_bytes_max: u64,
+    pub(crate) tags_bytes_max: u64,
     pub(crate) dram_bytes: u64,
     pub(crate) medium_bytes: u64,
     /// Largest quota of the medium that a later resize may set.
     pub(crate) medium_capacity: u64,
     pub(crate) shards: usize,
+    /// Open segments of each log in a shard.
     pub(crate) open_slots: usize,
+    /// Segments that are left over for evictions to copy items into.
+    pub(crate) spare_segments: u64,
     /// Number of write buffers of a block file.
     pub(crate) buffers: u32,
     /// DRAM that is used even while nothing is stored.
@@ -42,7 +68,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn make(config: &Config) -> Result<Plan, OpenError> {
+    /// Derives the sizes; `saved` is the segment size of the state that a restart directory holds.
+    pub(crate) fn make(config: &Config, saved: Option<u64>) -> Result<Plan, OpenError> {
         let machine_bytes = machine::memory_bytes();
         let inline = config.medium.kind() == MediumKind::Dram;
         let too_large = |quota, given, limit, available| OpenError::QuotaTooLarge {
@@ -68,32 +95,43 @@ impl Plan {
                 ARENA_BYTES_MAX,
             ));
         }
-        let segment_bytes = segment_bytes(config, quota.0)?;
+        let segment_bytes = segment_bytes(config, quota.0, saved)?;
         check_quota(config, quota_name, quota, segment_bytes)?;
         let buffers = buffers(config, segment_bytes)?;
         let open_limit = match buffers {
             Some(buffers) => u64::from(buffers / 2).min(quota.0 / OPEN_SHARE / segment_bytes),
             None => quota.0 / OPEN_SHARE / segment_bytes,
         };
-        let open_limit = open_limit.max(1) as usize;
-        let shards = config.workers.clamp(1, open_limit);
+        // Each shard has open segments of both logs, and upkeep has one of the main log.
+        let open_limit = open_limit.max(3) as usize;
+        let shards = config.workers.clamp(1, (open_limit - 1) / 2);
         let stride = segment_bytes.next_power_of_two();
-        let capacity = if inline { machine_bytes } else { quota.0 * MEDIUM_GROWTH_MAX };
-        let segments_max = (capacity / segment_bytes).min(ARENA_BYTES_MAX / stride);
+        let segments = quota.0 / segment_bytes;
+        let most = (segments * MEDIUM_GROWTH_MAX).max(SEGMENTS_GROWTH);
+        let segments_max = if inline {
+            (machine_bytes / segment_bytes).min(most).max(segments)
+        } else {
+            segments * MEDIUM_GROWTH_MAX
+        };
+        let segments_max = segments_max.min(ARENA_BYTES_MAX / stride);
         Ok(Plan {
             segment_bytes,
             stride_shift: stride.ilog2(),
             segments_max: segments_max as u32,
+            segments: segments as u32,
             // A record's head may be read past its segment's end before the reader finds that it is
             // torn.
             arena_bytes: segments_max * stride + PAGE,
             arena_huge_pages: inline && config.huge_pages,
+            value_bytes_max: value_bytes_max(config, segment_bytes).0,
             table_bytes_max: machine_bytes / 2,
+            tags_bytes_max: machine_bytes / 8,
             dram_bytes: config.dram_bytes.0,
             medium_bytes: config.medium_bytes.0,
             medium_capacity: segments_max * segment_bytes,
             shards,
-            open_slots: (open_limit / shards).clamp(1, CLASSES),
+            open_slots: (open_limit / (2 * shards + 1)).clamp(1, CLASSES),
+            spare_segments: (segments / SEGMENTS_DEFAULT).clamp(1, shards as u64),
             buffers: buffers.unwrap_or(0),
             fixed_bytes: u64::from(buffers.unwrap_or(0)) * segment_bytes,
         })
@@ -118,20 +156,49 @@ impl Plan {
             }
             Ok(())
         };
-        check("DRAM quota", dram, machine::memory_bytes())?;
         if elsewhere {
-            check("medium quota", medium, medium_capacity)?;
+            check("DRAM quota", dram, machine::memory_bytes())?;
+            return check("medium quota", medium, medium_capacity);
         }
-        Ok(())
+        check("DRAM quota", dram, machine::memory_bytes().min(medium_capacity))
     }
 }
 
-fn segment_bytes(config: &Config, quota: u64) -> Result<u64, OpenError> {
-    let least = (config.value_bytes_max.0 + SEGMENT_OVERHEAD_BYTES).next_multiple_of(PAGE);
+/// Returns the largest value that a cache with segments of this size accepts.
+fn value_bytes_max(config: &Config, segment_bytes: u64) -> ByteSize {
+    config.value_bytes_max.unwrap_or_else(|| {
+        let inline = config.medium.kind() == MediumKind::Dram;
+        let rest = if inline { RECORD_BYTES } else { SEGMENT_OVERHEAD_BYTES };
+        ByteSize(VALUE_BYTES_DEFAULT.min(segment_bytes.saturating_sub(rest)))
+    })
+}
+
+/// Chooses the bytes of a segment for a quota: a power of two, so that a changed quota seldom
+/// changes it.
+fn default_segment_bytes(config: &Config, quota: u64) -> u64 {
+    let power = |bytes: u64| 1 << bytes.max(1).ilog2();
+    let chosen = power(quota / SEGMENTS_DEFAULT).min(SEGMENT_BYTES_DEFAULT);
+    match config.medium.kind() {
+        MediumKind::Dram => chosen.max(SEGMENT_BYTES_MIN.0),
+        MediumKind::File => {
+            let buffered = power(config.dram_bytes.0 / OPEN_SHARE / (2 * BUFFERS_MIN));
+            chosen.min(buffered).max(SEGMENT_BYTES_ELSEWHERE)
+        }
+        _ => chosen.max(SEGMENT_BYTES_ELSEWHERE),
+    }
+}
+
+fn segment_bytes(config: &Config, quota: u64, saved: Option<u64>) -> Result<u64, OpenError> {
+    let least = config.value_bytes_max.map_or(0, |limit| limit.0 + SEGMENT_OVERHEAD_BYTES);
+    let least = least.next_multiple_of(PAGE);
+    let saved = saved.filter(|saved| {
+        saved.is_power_of_two()
+            && (SEGMENT_BYTES_MIN.0..=SEGMENT_BYTES_DEFAULT).contains(saved)
+            && (least..=quota / SEGMENTS_SAVED_MIN).contains(saved)
+    });
     let chosen = match config.segment_bytes {
         Some(given) => given.0,
-        None if quota >= SEGMENTS_MIN * SEGMENT_BYTES_DEFAULT => least.max(SEGMENT_BYTES_DEFAULT),
-        None => least.max(SEGMENT_BYTES_MIN.0),
+        None => saved.unwrap_or_else(|| default_segment_bytes(config, quota).max(least)),
     };
     if config.segment_bytes.is_some()
         && (!chosen.is_multiple_of(PAGE)
@@ -148,7 +215,7 @@ fn segment_bytes(config: &Config, quota: u64) -> Result<u64, OpenError> {
         let segment = chosen.min(SEGMENT_BYTES_MAX.0);
         return Err(OpenError::ValueTooLarge {
             tenant: config.name.clone(),
-            given: config.value_bytes_max,
+            given: config.value_bytes_max.unwrap_or_default(),
             segment: ByteSize(segment),
             most: ByteSize(segment - SEGMENT_OVERHEAD_BYTES),
             segment_max: SEGMENT_BYTES_MAX,
@@ -177,8 +244,7 @@ fn check_quota(
     })
 }
 
-/// Returns the number of a block file's segments that are kept in DRAM until they are written: at
-/// least two, so that one can be filled while another is written.
+/// Returns the number of a block file's segments that are kept in DRAM until they are written.
 fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError> {
     if config.medium.kind() != MediumKind::File {
         return Ok(None);
@@ -195,6 +261,6 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
         });
     }
     // Half of the buffers are open, half are being written; writers cannot use more open ones.
-    let useful = 2 * (config.workers.max(1) * CLASSES) as u64;
-    Ok(Some(buffers.min(useful) as u32))
+    let useful = 2 * ((2 * config.workers.max(1) + 1) * CLASSES) as u64;
+    Ok(Some(buffers.clamp(BUFFERS_MIN, useful) as u32))
 }

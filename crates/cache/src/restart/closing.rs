@@ -7,6 +7,8 @@ use entresol_base::checksum::crc32c;
 pub(crate) const BLOCK_BYTES: usize = 64;
 /// Alignment of the records behind the values.
 const RECORDS_ALIGNMENT: u64 = 64;
+/// Bytes of a segment that hold neither values nor records, at most.
+pub(crate) const OVERHEAD_BYTES: u64 = BLOCK_BYTES as u64 + RECORDS_ALIGNMENT;
 const MAGIC: [u8; 8] = *b"ENTSEGM1";
 
 /// Records of a sealed segment, and facts about the segment as a whole.

@@ -136,6 +136,14 @@ impl Restart {
         Ok(restart)
     }
 
+    /// Returns the bytes of a segment of the cache that a restart directory holds, if it holds one.
+    pub(crate) fn saved_segment_bytes(files: &dyn RestartFiles) -> Option<u64> {
+        let mut header = [0; at::SEGMENT_BYTES as usize + 8];
+        files.read_map(&mut header).ok()?;
+        let (_, bytes) = header.split_last_chunk()?;
+        header.starts_with(&MAGIC).then(|| u64::from_le_bytes(*bytes))
+    }
+
     fn load(&self, at: u64) -> u32 {
         self.map.load_u32(at, Ordering::SeqCst)
     }

@@ -1,5 +1,5 @@
-//! Places for new records: each shard's open segments, one for a group of time-to-live classes,
-//! and, in DRAM, the holes that overwritten records have left.
+//! Places for new records: each shard's open segments, in each log one for a group of time-to-live
+//! classes, and, in DRAM, the holes that overwritten records have left.
 //!
 //! A shard is locked from the reservation of a place until its record is published or given up, so
 //! an open segment never holds a record that another thread could take for dead.
@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering;
 use entresol_base::Seconds;
 use entresol_media::{Access, AccountHandle};
 
+use crate::index::Heat;
 use crate::record::{NewRecord, UNIT, mark};
-use crate::segment::{CLASSES, NEVER, State, class_of};
+use crate::restart::closing;
+use crate::segment::{CLASSES, Kind, Log, NEVER, State, class_of};
 use crate::shared::Shared;
 use crate::values::Values;
 
@@ -19,8 +21,16 @@ pub(crate) const PAGE: u64 = 4096;
 /// Number of hole sizes that are remembered, and of holes of one size.
 const HOLE_SIZES: usize = 64;
 const HOLES_OF_A_SIZE: usize = 8;
-/// Maximum of evictions for one new segment before the store is refused.
+/// A segment with less than one part in this many left is sealed when a record does not fit.
+const ALMOST_FULL: u64 = 16;
+/// Maximum of evictions for pages of DRAM, or for a segment beyond those that keep every item that
+/// was read, before the store is refused.
 const EVICTIONS_MAX: usize = 16;
+/// Evictions for one segment that keep every item that was read, at most, and their bytes. Further
+/// ones keep half a segment, so that a writer's wait is bounded.
+const SOFT_EVICTIONS_MAX: u64 = 64;
+const SOFT_EVICTIONS_MIN: u64 = 4;
+const SOFT_EVICTED_BYTES: u64 = 16 << 20;
 
 /// A segment that a shard appends to.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +53,8 @@ pub(crate) struct Place {
     record_bytes: u64,
     value_bytes: u64,
     slot: Option<usize>,
+    /// Heat of the item, if it is a new one.
+    pub(crate) heat: Heat,
 }
 
 impl Open {
@@ -62,6 +74,7 @@ impl Open {
             record_bytes,
             value_bytes,
             slot: None,
+            heat: Heat::NEW,
         })
     }
 
@@ -79,6 +92,11 @@ impl Open {
         self.value_used += place.value_bytes;
         segment.used.store(self.record_used as u32, Ordering::Release);
         segment.value_used.store(self.value_used as u32, Ordering::Release);
+    }
+
+    /// Returns the bytes of records and of values elsewhere in it.
+    fn used(&self) -> u64 {
+        self.record_used + self.value_used
     }
 
     /// Returns the bytes of records in it.
@@ -104,6 +122,8 @@ impl Place {
 pub(crate) enum NoPlace {
     Busy,
     NoMemory,
+    /// No segment can hold the record.
+    TooLarge,
 }
 
 /// Room of a record that was overwritten or deleted, for another of equal size.
@@ -148,7 +168,9 @@ impl Holes {
 /// Open segments and holes that one thread, or a group of threads, writes to.
 pub(crate) struct Shard {
     number: usize,
-    open: Vec<Option<Open>>,
+    /// Open segments: first those of the small log, then as many of the main one. Each place may
+    /// have two, so that a record which does not fit into one need not seal it.
+    pub(crate) open: Vec<Option<Open>>,
     holes: Holes,
     pub(crate) random: fastrand::Rng,
     /// Account charged for the shard's writes and for the evictions that it has to make.
@@ -159,27 +181,74 @@ impl Shard {
     pub(crate) fn new(number: usize, slots: usize, seed: u64, account: AccountHandle) -> Self {
         Shard {
             number,
-            open: vec![None; slots],
+            open: vec![None; 2 * 2 * slots],
             holes: Holes::default(),
             random: fastrand::Rng::with_seed(seed ^ number as u64),
             account,
         }
     }
 
-    /// Returns the open segment for a class. With fewer segments than classes neighbours share one,
-    /// but items that never expire stay apart as long as there are two.
-    fn slot_of(&self, class: u8) -> usize {
-        match (usize::from(class), self.open.len()) {
-            (0, _) | (_, 1) => 0,
-            (class, slots) => 1 + (class - 1) * (slots - 1) / (CLASSES - 1),
-        }
+    /// Returns the positions of the open segments for a kind. With fewer places than classes
+    /// neighbours share one, but items that never expire stay apart as long as there are two.
+    pub(crate) fn slots_of(&self, kind: Kind) -> [usize; 2] {
+        let slots = self.open.len() / 4;
+        let first = kind.log() as usize * slots;
+        let slot = match (usize::from(kind.class()), slots) {
+            (0, _) | (_, 1) => first,
+            (class, slots) => first + 1 + (class - 1) * (slots - 1) / (CLASSES - 1),
+        };
+        [2 * slot, 2 * slot + 1]
     }
 
-    /// Finds a place for a record; the caller must commit it or give it up.
+    /// Returns the position of the first of two open segments that has room.
+    fn slot_with_room(
+        &self,
+        cache: &Shared,
+        slots: [usize; 2],
+        record_bytes: u64,
+        value_bytes: u64,
+    ) -> Option<usize> {
+        slots.into_iter().find(|slot| {
+            self.open[*slot].is_some_and(|open| {
+                open.sequence >= cache.flushed_below()
+                    && cache.fits(open.record_used + record_bytes, open.value_used + value_bytes)
+            })
+        })
+    }
+
+    /// Returns one of two positions at which a segment may be opened; seals the fuller segment if
+    /// there is none, and those that are flushed or almost full.
+    pub(crate) fn vacate(&mut self, cache: &Shared, slots: [usize; 2]) -> usize {
+        for slot in slots {
+            if let Some(open) = self.open[slot]
+                && (open.sequence < cache.flushed_below()
+                    || open.used() >= cache.segment_bytes / ALMOST_FULL * (ALMOST_FULL - 1))
+            {
+                self.open[slot] = None;
+                cache.seal(open.id);
+            }
+        }
+        // Write buffers of a block file are few.
+        let second = !matches!(cache.values, Values::File(_));
+        let free = slots.into_iter().filter(|slot| *slot == slots[0] || second);
+        if let Some(slot) = free.into_iter().find(|slot| self.open[*slot].is_none()) {
+            return slot;
+        }
+        let used = |slot: usize| self.open[slot].map_or(0, |open| open.used());
+        let slot = if used(slots[1]) > used(slots[0]) { slots[1] } else { slots[0] };
+        if let Some(open) = self.open[slot].take() {
+            cache.seal(open.id);
+        }
+        slot
+    }
+
+    /// Finds a place for a record of the key with this hash; the caller must commit it or give it
+    /// up.
     pub(crate) fn reserve(
         &mut self,
         cache: &Shared,
         record: &NewRecord<'_>,
+        hash: u64,
         now: Seconds,
     ) -> Result<Place, NoPlace> {
         let elsewhere = cache.values.is_elsewhere();
@@ -192,11 +261,21 @@ impl Shard {
         {
             return Ok(place);
         }
-        let slot = self.slot_of(class);
-        let open = self.open_with_room(cache, slot, class, record_bytes, value_bytes, now)?;
+        if !cache.fits(record_bytes, value_bytes) {
+            return Err(NoPlace::TooLarge);
+        }
+        let (log, heat) = cache.log_of_new(hash, record_bytes + value_bytes, &mut self.random);
+        let kind = Kind::new(log, class);
+        let found = self.open_with_room(cache, kind, record_bytes, value_bytes, now);
+        let (slot, open) = found.inspect_err(|_| {
+            // The key is as it was before this attempt.
+            if log == Log::Main {
+                cache.ghosts.put(hash, Log::Small);
+            }
+        })?;
         cache.segments.get(open.id).extend_deadline(record.expiry);
         let place = open.next_place(cache, record_bytes, value_bytes).ok_or(NoPlace::NoMemory)?;
-        Ok(Place { slot: Some(slot), ..place })
+        Ok(Place { slot: Some(slot), heat, ..place })
     }
 
     fn reserve_hole(&mut self, cache: &Shared, bytes: u64) -> Option<Place> {
@@ -222,34 +301,48 @@ impl Shard {
             record_bytes: bytes,
             value_bytes: 0,
             slot: None,
+            heat: Heat::NEW,
         })
     }
 
+    /// Returns an open segment with room for a record, and its position. Evictions copy items into
+    /// the shard's open segments, so after each of them the segments are looked at anew.
     fn open_with_room(
         &mut self,
         cache: &Shared,
-        slot: usize,
-        class: u8,
+        kind: Kind,
         record_bytes: u64,
         value_bytes: u64,
         now: Seconds,
-    ) -> Result<Open, NoPlace> {
-        if let Some(open) = self.open[slot] {
-            let fits = cache.fits(open.record_used + record_bytes, open.value_used + value_bytes);
-            if fits && open.sequence >= cache.flushed_below() {
-                cache.take_pages(self, open.record_used, record_bytes, now)?;
-                return Ok(open);
+    ) -> Result<(usize, Open), NoPlace> {
+        let slots = self.slots_of(kind);
+        for _ in 0..EVICTIONS_MAX {
+            if let Some(slot) = self.slot_with_room(cache, slots, record_bytes, value_bytes)
+                && let Some(open) = self.open[slot]
+            {
+                if cache.take_pages(open.record_used, record_bytes) {
+                    return Ok((slot, open));
+                }
+                cache.pressed.store(true, Ordering::Relaxed);
+                if !cache.evict_one(self, now, false) {
+                    break;
+                }
+                continue;
             }
-            self.open[slot] = None;
-            cache.seal(open.id);
+            self.vacate(cache, slots);
+            cache.make_room(self, now);
+            // The evictions may have opened one.
+            if self.slot_with_room(cache, slots, record_bytes, value_bytes).is_none() {
+                let slot = self.vacate(cache, slots);
+                let open = cache.try_open_segment(kind, false)?;
+                // Segments that are being written to a block file will be sealed soon, and can then
+                // be evicted.
+                let busy = cache.values.is_writing();
+                let none = if busy { NoPlace::Busy } else { NoPlace::NoMemory };
+                self.open[slot] = Some(open.ok_or(none)?);
+            }
         }
-        if !cache.fits(record_bytes, value_bytes) {
-            return Err(NoPlace::NoMemory);
-        }
-        let open = cache.open_segment(self, class, now)?;
-        self.open[slot] = Some(open);
-        cache.take_pages(self, 0, record_bytes, now)?;
-        Ok(open)
+        Err(NoPlace::NoMemory)
     }
 
     /// Makes a published record's place permanent.
@@ -329,85 +422,55 @@ pub(crate) fn pages_between(used: u64, more: u64) -> u64 {
 
 impl Shared {
     /// Returns true if a segment can hold this many bytes of records and of values elsewhere.
-    fn fits(&self, record_bytes: u64, value_bytes: u64) -> bool {
+    pub(crate) fn fits(&self, record_bytes: u64, value_bytes: u64) -> bool {
         match &self.values {
             Values::Inline => record_bytes <= self.segment_bytes,
             Values::Pmem(_) | Values::File(_) => {
                 // A sealed segment's records and closing block lie behind its values.
-                let closing = if self.restart.is_some() { PAGE + record_bytes } else { 0 };
+                let closing =
+                    if self.restart.is_some() { closing::OVERHEAD_BYTES + record_bytes } else { 0 };
                 record_bytes <= self.segment_bytes && value_bytes + closing <= self.segment_bytes
             }
         }
     }
 
     /// Takes the pages of DRAM for more bytes of records, if values lie elsewhere.
-    fn take_pages(
-        &self,
-        shard: &mut Shard,
-        used: u64,
-        more: u64,
-        now: Seconds,
-    ) -> Result<(), NoPlace> {
-        if !self.values.is_elsewhere() {
-            return Ok(());
-        }
-        let pages = pages_between(used, more);
-        if pages == 0 {
-            return Ok(());
-        }
-        for _ in 0..EVICTIONS_MAX {
-            if self.dram.take(pages * PAGE) {
-                return Ok(());
-            }
-            if !self.evict_one(shard, now) {
-                break;
-            }
-        }
-        Err(NoPlace::NoMemory)
+    fn take_pages(&self, used: u64, more: u64) -> bool {
+        !self.values.is_elsewhere() || self.dram.take(pages_between(used, more) * PAGE)
     }
 
-    /// Opens a segment, making room if the quota is used up.
-    pub(crate) fn open_segment(
-        &self,
-        shard: &mut Shard,
-        class: u8,
-        now: Seconds,
-    ) -> Result<Open, NoPlace> {
-        for _ in 0..EVICTIONS_MAX {
-            // One segment is left over as the target of merges.
-            if self.segment_quota().left() >= 2 * self.segment_bytes
-                && let Some(open) = self.try_open_segment(class)?
-            {
-                return Ok(open);
+    /// Evicts until the quota has a segment left, and those that evictions copy items into.
+    fn make_room(&self, shard: &mut Shard, now: Seconds) {
+        let soft = (SOFT_EVICTED_BYTES / self.segment_bytes)
+            .clamp(SOFT_EVICTIONS_MIN, SOFT_EVICTIONS_MAX) as usize;
+        for attempt in 0..soft + EVICTIONS_MAX {
+            if self.segment_quota().left() >= (1 + self.spare_segments) * self.segment_bytes {
+                return;
             }
             self.pressed.store(true, Ordering::Relaxed);
-            if !self.evict_one(shard, now) {
-                break;
+            if !self.evict_one(shard, now, attempt >= soft) {
+                return;
             }
         }
-        // Nothing can be evicted, so nothing can be merged either.
-        if let Some(open) = self.try_open_segment(class)? {
-            return Ok(open);
-        }
-        // Segments that are being written to a block file will be sealed soon, and can then be
-        // evicted.
-        Err(if self.values.is_writing() { NoPlace::Busy } else { NoPlace::NoMemory })
     }
 
-    /// Opens a segment if the quota has one left.
-    pub(crate) fn try_open_segment(&self, class: u8) -> Result<Option<Open>, NoPlace> {
+    /// Opens a segment if the quota has one left, or in any case if it is `over` its limit.
+    pub(crate) fn try_open_segment(&self, kind: Kind, over: bool) -> Result<Option<Open>, NoPlace> {
         let quota = self.segment_quota();
         if !quota.take(self.segment_bytes) {
-            return Ok(None);
+            if !over {
+                return Ok(None);
+            }
+            quota.force(self.segment_bytes);
         }
-        let Some(id) = self.queues.lock().take_free() else {
+        let Some(id) = self.queues.lock().take_free(kind.log()) else {
             quota.give_back(self.segment_bytes);
             return Ok(None);
         };
         let segment = self.segments.get(id);
         if let Values::File(file) = &self.values {
             let Some(buffer) = file.take_buffer() else {
-                self.queues.lock().give_back(id);
+                self.queues.lock().give_back(id, kind.log());
                 quota.give_back(self.segment_bytes);
                 return Err(NoPlace::Busy);
             };
@@ -418,8 +481,9 @@ impl Shared {
             restart.forget_segment(id);
         }
         let sequence = self.next_sequence.fetch_add(1, Ordering::SeqCst);
-        segment.start(sequence, class);
+        segment.start(sequence, kind);
         segment.go_on(&[State::Free], State::Open);
+        self.note_opened(kind, id, sequence);
         Ok(Some(Open { id, sequence, record_used: 0, value_used: 0 }))
     }
 

@@ -1,37 +1,51 @@
-//! Eviction: expired and flushed segments first, then by policy. Merging keeps the items that are
-//! read most often.
+//! Eviction: expired and flushed segments first, then the oldest segment of one of the two logs.
 //!
-//! After Segcache (Yang et al., NSDI 2021, section 3.4): segments of one class are merged
-//! in the order of their age and the merged one joins the queue's end, so that the queue is a clock
-//! whose hand passes every item, halving its frequency.
+//! New items are appended to the small log, and those that are read there are copied to the main
+//! one when eviction passes them; the others are let go and leave a ghost tag. A key whose tag is
+//! still there is stored in the main log at once. The main log is a clock: an item that was read
+//! since eviction last passed it is copied to the log's end.
+//!
+//! Small and main queue, ghosts and counts of two bits are S3-FIFO's (Yang et al., SOSP 2023); the
+//! share of the small log follows the ghosts as in ARC (Megiddo, Modha, FAST 2003). Segments are
+//! passed as a whole, after Segcache (Yang et al., NSDI 2021, section 3.4), so that items are only
+//! ever copied from segment to segment.
 
 use std::sync::atomic::{Ordering, fence};
 
 use entresol_base::{Seconds, thread};
 use entresol_media::{Access, AccountHandle};
 
-use crate::config::Eviction;
+use crate::config::Favour;
+use crate::index::{Found, Heat};
 use crate::ops::Expiry;
 use crate::record::{Head, NewRecord, UNIT, mark};
-use crate::segment::{CLASSES, State};
+use crate::segment::{Kind, Log, NEVER, Queues, State};
 use crate::shared::Shared;
 use crate::shared::append::{Open, PAGE, Shard, pages_between};
+use crate::shared::balance::Trial;
 use crate::statistics::count_shared;
 use crate::values::{ValueAt, Values};
 
-/// Segments merged into one when room is short.
-const MERGE_SEGMENTS: usize = 4;
-/// Maximum of segments merged into one when all of their live items fit.
-const COMPACT_SEGMENTS_MAX: usize = 8;
 /// Records whose index buckets are prefetched together.
 const BATCH: usize = 16;
+/// Evictions between two searches for segments without live items: they need not wait for their
+/// turn, but nothing tells of them.
+const SEARCH_EVERY: u64 = 32;
+/// Passes without a read that an item smaller than the mean outlives at most.
+const PASSES_MAX: u8 = 3;
+/// An item without a read stays up to this part of the mean size, halved by each pass.
+const UNREAD_NUMERATOR: u64 = 72;
+const UNREAD_DENOMINATOR: u64 = 100;
+/// An item stays up to this many mean sizes for each read.
+const READ_SIZES: u64 = 8;
 
-/// Segments to evict.
-enum Victims {
-    /// One whole segment.
-    Whole(u32),
-    /// Segments to merge: the least read items that do not fit into one are evicted.
-    Merge(Vec<u32>),
+/// Segment to evict.
+#[derive(Clone, Copy)]
+enum Victim {
+    /// One without live items.
+    Useless(u32),
+    /// The oldest segment of a log.
+    Oldest(u32),
 }
 
 /// Counts of the items of a segment, by their fate.
@@ -39,17 +53,47 @@ enum Victims {
 struct Tally {
     evicted: u64,
     evicted_unread: u64,
+    evicted_bytes: u64,
     expired: u64,
     expired_unread: u64,
     merged: u64,
     merged_bytes: u64,
+    /// Items of the small log: new ones, and those that the main log had let go.
+    new: Trial,
+    back: Trial,
+}
+
+/// A segment that eviction passes: items that stay are copied to the shard's open segment of the
+/// main log.
+struct Pass<'a> {
+    shard: &'a mut Shard,
+    kind: Kind,
+    now: Seconds,
+    how: How,
+    /// Values of the segment, if they had to be read.
+    values: Option<&'a [u8]>,
+    /// Bytes of the items that stay at most.
+    bytes_max: u64,
+    tally: Tally,
+}
+
+/// Manner of an eviction.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// True if a writer is waiting, so that nothing may be read from a block file.
+    pub(crate) at_once: bool,
+    /// True if at most half of the segment may stay, so that room is made in any case.
+    pub(crate) hard: bool,
+    /// True if the quota was lowered: a segment for the items that stay is opened nevertheless,
+    /// since the evicted one goes at once.
+    pub(crate) over: bool,
 }
 
 impl Shared {
     /// Makes room for at least a part of a segment; returns false if there is nothing to evict.
-    pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds) -> bool {
-        let Some(victims) = self.choose(&mut shard.random, now) else { return false };
-        self.give_up(victims, &mut shard.account, now, Waiting::Never);
+    pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds, hard: bool) -> bool {
+        let Some(victim) = self.choose(now) else { return false };
+        self.evict(victim, shard, now, How { at_once: true, hard, over: false });
         true
     }
 
@@ -59,16 +103,12 @@ impl Shared {
         self.evict_whole(id, Seconds(0));
     }
 
-    fn give_up(
-        &self,
-        victims: Victims,
-        account: &mut AccountHandle,
-        now: Seconds,
-        waiting: Waiting,
-    ) {
-        match victims {
-            Victims::Whole(id) => self.evict_whole(id, now),
-            Victims::Merge(ids) => self.merge(&ids, account, now, waiting),
+    fn evict(&self, victim: Victim, shard: &mut Shard, now: Seconds, how: How) {
+        // Values on a block file have to be read first, and no writer may wait for that.
+        let waits = matches!(self.values, Values::File(_)) && how.at_once;
+        match victim {
+            Victim::Oldest(id) if !waits => self.pass(id, shard, now, how),
+            Victim::Oldest(id) | Victim::Useless(id) => self.evict_whole(id, now),
         }
     }
 
@@ -79,8 +119,7 @@ impl Shared {
             let useless: Vec<u32> =
                 queues.all_sealed().filter(|id| self.is_useless(*id, now)).collect();
             for id in &useless {
-                let class = self.segments.get(*id).class.load(Ordering::Relaxed);
-                queues.remove_sealed(class, *id);
+                queues.remove_sealed(self.segments.get(*id).kind(), *id);
             }
             useless
         };
@@ -94,29 +133,32 @@ impl Shared {
     /// to a lowered quota. Returns true if there is more to do.
     pub(crate) fn make_room_ahead(&self, now: Seconds) -> bool {
         const AHEAD_SEGMENTS: u64 = 2;
+        /// Part of the DRAM quota that is free when writers are not pressed.
+        const DRAM_SHARE: u64 = 64;
         let quota = self.segment_quota();
         let over = quota.used() > quota.limit() || self.dram.used() > self.dram.limit();
-        let short = quota.left() < AHEAD_SEGMENTS * self.segment_bytes;
+        let ahead = AHEAD_SEGMENTS * self.segment_bytes;
+        let short = quota.left() < ahead;
         let due = over || short && self.pressed.load(Ordering::Relaxed);
         if !due {
-            if quota.left() > 2 * AHEAD_SEGMENTS * self.segment_bytes {
+            let dram_left =
+                !self.values.is_elsewhere() || self.dram.left() > self.dram.limit() / DRAM_SHARE;
+            if quota.left() > 2 * ahead && dram_left {
                 self.pressed.store(false, Ordering::Relaxed);
             }
             return false;
         }
-        let mut account = self.account.handle();
-        let sequence = self.next_sequence.load(Ordering::Relaxed);
-        let mut random = fastrand::Rng::with_seed(self.seed ^ sequence);
-        let Some(victims) = self.choose(&mut random, now) else {
+        let Some(victim) = self.choose(now) else {
             // Only open segments are left; if the quota was lowered, they must go too.
             if over {
-                for shard in &self.shards {
+                for shard in self.all_shards() {
                     shard.lock().seal_all(self);
                 }
             }
             return false;
         };
-        self.give_up(victims, &mut account, now, Waiting::ForReads);
+        let mut upkeep = self.upkeep.lock();
+        self.evict(victim, &mut upkeep, now, How { at_once: false, hard: over, over });
         true
     }
 
@@ -127,71 +169,44 @@ impl Shared {
             || segment.sequence.load(Ordering::SeqCst) < self.flushed_below()
     }
 
-    /// Chooses victims and takes them out of their queue.
-    fn choose(&self, random: &mut fastrand::Rng, now: Seconds) -> Option<Victims> {
+    /// Chooses a victim and takes it out of its queue.
+    fn choose(&self, now: Seconds) -> Option<Victim> {
         let mut queues = self.queues.lock();
+        if let Some(id) = self.find_useless(&mut queues, now) {
+            queues.remove_sealed(self.segments.get(id).kind(), id);
+            return Some(Victim::Useless(id));
+        }
+        let [small, main] = [Log::Small, Log::Main]
+            .map(|log| queues.fronts(log).min_by_key(|(_, id)| self.sequence_of(*id)));
+        let excess = queues.in_use[0] > self.balance.share_of(queues.used());
+        let (kind, id) = if excess { small.or(main) } else { main.or(small) }?;
+        queues.remove_sealed(kind, id);
+        Some(Victim::Oldest(id))
+    }
+
+    /// Finds a segment without live items. A search passes all segments, so there is one only when
+    /// a segment may have expired, after a flush, and every now and then.
+    fn find_useless(&self, queues: &mut Queues, now: Seconds) -> Option<u32> {
+        queues.evictions += 1;
+        let due = queues.next_deadline <= now.0
+            || self.flushed_below() != 0
+            || queues.evictions.is_multiple_of(SEARCH_EVERY);
+        if !due {
+            return None;
+        }
         let useless = queues.all_sealed().find(|id| self.is_useless(*id, now));
-        let whole = match self.eviction {
-            _ if useless.is_some() => useless,
-            Eviction::Fifo => queues.all_sealed().min_by_key(|id| self.sequence_of(*id)),
-            Eviction::Random => {
-                let all = queues.all_sealed().count();
-                (all > 0).then(|| queues.all_sealed().nth(random.usize(..all))).flatten()
-            }
-            Eviction::LeastUtilised => queues.all_sealed().min_by_key(|id| self.live_bytes_of(*id)),
-            Eviction::Merge => {
-                let ids = self.to_merge(&queues.sealed);
-                if ids.len() > 1 {
-                    for id in &ids {
-                        let class = self.segments.get(*id).class.load(Ordering::Relaxed);
-                        queues.remove_sealed(class, *id);
-                    }
-                    return Some(Victims::Merge(ids));
-                }
-                queues.all_sealed().min_by_key(|id| self.sequence_of(*id))
-            }
-        }?;
-        queues.remove_sealed(self.segments.get(whole).class.load(Ordering::Relaxed), whole);
-        Some(Victims::Whole(whole))
+        if useless.is_none() {
+            let deadlines = queues.all_sealed().map(|id| {
+                let deadline = self.segments.get(id).deadline.load(Ordering::Relaxed);
+                if deadline == NEVER { u32::MAX } else { deadline }
+            });
+            queues.next_deadline = deadlines.min().unwrap_or(u32::MAX);
+        }
+        useless
     }
 
     fn sequence_of(&self, id: u32) -> u64 {
         self.segments.get(id).sequence.load(Ordering::SeqCst)
-    }
-
-    fn live_bytes_of(&self, id: u32) -> u64 {
-        self.segments.get(id).live_bytes()
-    }
-
-    /// Returns some hollow segments of a class whose live items fit into one; otherwise the oldest
-    /// ones of the class that has the oldest of all.
-    fn to_merge(&self, sealed: &[std::collections::VecDeque<u32>]) -> Vec<u32> {
-        // The live items must fit into one segment with a tenth to spare, so that merging two frees
-        // one.
-        let room = self.segment_bytes / 10 * 9;
-        let mut best: Vec<u32> = Vec::new();
-        for queue in sealed.iter().take(CLASSES) {
-            let mut by_live: Vec<(u64, u32)> =
-                queue.iter().map(|id| (self.live_bytes_of(*id), *id)).collect();
-            by_live.sort_unstable();
-            let mut sum = 0;
-            let fitting = by_live.iter().take(COMPACT_SEGMENTS_MAX).take_while(|(live, _)| {
-                sum += live;
-                sum <= room
-            });
-            let ids: Vec<u32> = fitting.map(|(_, id)| *id).collect();
-            if ids.len() > best.len() {
-                best = ids;
-            }
-        }
-        if best.len() > 1 {
-            return best;
-        }
-        let oldest = sealed
-            .iter()
-            .filter(|queue| queue.len() > 1)
-            .min_by_key(|queue| queue.front().map(|id| self.sequence_of(*id)));
-        oldest.map_or_else(Vec::new, |queue| queue.iter().take(MERGE_SEGMENTS).copied().collect())
     }
 
     /// Takes sole ownership of a segment that was taken out of its queue.
@@ -210,13 +225,20 @@ impl Shared {
 
     fn evict_whole(&self, id: u32, now: Seconds) {
         self.begin_eviction(id);
+        let log = self.segments.get(id).kind().log();
         let mut tally = Tally::default();
-        self.walk(id, |hash, location, head| {
-            self.drop_item(hash, location, &head, now, &mut tally);
+        self.walk(id, |hash, location, _| {
+            let pair = self.index.lock(hash);
+            let Some(found) = pair.find_location(location) else { return };
+            // Marks may have changed since the head was read; under the lock they are final.
+            let head = self.head(location);
+            self.retire(location, &head, || pair.remove(&found));
+            drop(pair);
+            self.let_go(hash, location, &found, &head, log, now, &mut tally);
         });
         self.release_segment(id);
         count_shared(&self.counters.evicted_segments, 1);
-        self.book(&tally);
+        self.book(log, &tally);
     }
 
     /// Calls `visit` with the key's hash, the location and the head of each record that may live.
@@ -244,26 +266,44 @@ impl Shared {
         fence(Ordering::Acquire);
     }
 
-    fn drop_item(&self, hash: u64, location: u64, head: &Head, now: Seconds, tally: &mut Tally) {
-        let pair = self.index.lock(hash);
-        let Some(found) = pair.find_location(location) else { return };
-        // Marks may have changed since the head was read; under the lock they are final.
-        let head_now = self.head(location);
-        let expired = head.expiry(&self.arena).is_past(now) || self.is_flushed(location);
+    fn is_dead(&self, location: u64, head: &Head, now: Seconds) -> bool {
+        head.expiry(&self.arena).is_past(now) || self.is_flushed(location)
+    }
+
+    /// Counts an item that was removed from the index, and remembers its key if it was alive.
+    #[expect(clippy::too_many_arguments, reason = "the tail of both kinds of eviction")]
+    fn let_go(
+        &self,
+        hash: u64,
+        location: u64,
+        found: &Found,
+        head: &Head,
+        log: Log,
+        now: Seconds,
+        tally: &mut Tally,
+    ) {
         let unread = u64::from(!found.heat().is_read());
-        if expired {
+        if self.is_dead(location, head, now) {
             tally.expired += 1;
             tally.expired_unread += unread;
         } else {
             tally.evicted += 1;
             tally.evicted_unread += unread;
+            tally.evicted_bytes += self.item_bytes(head);
+            self.ghosts.put(hash, log);
         }
-        self.retire(location, &head_now, || pair.remove(&found));
     }
 
-    fn book(&self, tally: &Tally) {
+    /// Returns the bytes of an item's record and value.
+    fn item_bytes(&self, head: &Head) -> u64 {
+        let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
+        head.record_bytes() + value
+    }
+
+    fn book(&self, log: Log, tally: &Tally) {
         let gone = tally.evicted + tally.expired;
         self.index.count(-i64::try_from(gone).unwrap_or(i64::MAX));
+        self.balance.book(log, tally.evicted_bytes, &tally.new, &tally.back);
         count_shared(&self.counters.evicted_items, tally.evicted);
         count_shared(&self.counters.evicted_unread_items, tally.evicted_unread);
         count_shared(&self.counters.expired_items, tally.expired);
@@ -272,40 +312,106 @@ impl Shared {
         count_shared(&self.counters.merged_bytes, tally.merged_bytes);
     }
 
-    fn merge(&self, ids: &[u32], account: &mut AccountHandle, now: Seconds, waiting: Waiting) {
-        let class = self.segments.get(ids[0]).class.load(Ordering::Relaxed);
-        let plan = self.plan_merge(ids);
-        let (taken, given) = (plan.segments, ids.len());
-        assert!((1..=given).contains(&taken), "{taken} of {given} segments are to be merged");
-        self.put_back(&ids[plan.segments..], class);
-        let ids = &ids[..plan.segments];
-        // Values on a block file have to be read first, and no writer may wait for that.
-        let waits = matches!((&self.values, waiting), (Values::File(_), Waiting::Never));
-        let target = if waits || plan.keeps_nothing {
-            None
-        } else {
-            self.try_open_segment(class).ok().flatten()
+    /// Copies the items of a segment that stay, lets the others go, and frees the segment.
+    fn pass(&self, id: u32, shard: &mut Shard, now: Seconds, how: How) {
+        self.prepare_ghosts();
+        self.begin_eviction(id);
+        let read = self.read_values(id, &mut shard.account);
+        let kind = self.segments.get(id).kind();
+        // Without their values none of the items can be copied.
+        let lost = matches!(self.values, Values::File(_)) && read.is_none();
+        let bytes_max = match (lost, how.hard) {
+            (true, _) => 0,
+            (false, true) => self.segment_bytes / 2,
+            (false, false) => u64::MAX,
         };
-        let Some(mut target) = target else {
-            self.put_back(&ids[1..], class);
-            return self.evict_whole(ids[0], now);
-        };
-        for id in ids {
-            self.begin_eviction(*id);
-            let mut tally = Tally::default();
-            let read = self.read_values(*id, account);
-            self.walk(*id, |hash, location, head| {
-                let values = read.as_deref();
-                let keep = Keep { least: plan.least, target: &mut target, values };
-                if !self.keep_item(hash, location, now, keep, account, &mut tally) {
-                    self.drop_item(hash, location, &head, now, &mut tally);
+        let values = read.as_deref();
+        let tally = Tally::default();
+        let mut pass = Pass { shard, kind, now, how, values, bytes_max, tally };
+        self.walk(id, |hash, location, _| self.pass_item(hash, location, &mut pass));
+        let tally = pass.tally;
+        self.release_segment(id);
+        count_shared(&self.counters.merged_segments, 1);
+        self.book(kind.log(), &tally);
+    }
+
+    /// Copies an item to the main log, or lets it go.
+    fn pass_item(&self, hash: u64, location: u64, pass: &mut Pass<'_>) {
+        let log = pass.kind.log();
+        let slots = pass.shard.slots_of(pass.kind.in_main());
+        // The second attempt is with a new segment.
+        for may_open in [true, false] {
+            let pair = self.index.lock(hash);
+            let Some(found) = pair.find_location(location) else { return };
+            // Marks may have changed since the head was read; under the lock they are final.
+            let head = self.head(location);
+            let bytes = self.item_bytes(&head);
+            let heat = found.heat();
+            let stays = self.stays(log, heat, bytes)
+                && pass.tally.merged_bytes + bytes <= pass.bytes_max
+                && !self.is_dead(location, &head, pass.now);
+            if stays {
+                let (account, open) = (&mut pass.shard.account, &mut pass.shard.open);
+                let copy = slots.into_iter().find_map(|slot| {
+                    self.carry(location, &head, open[slot].as_mut()?, pass.values, account)
+                });
+                if let Some((new_location, bytes)) = copy {
+                    let heat = if log == Log::Small { heat.settled() } else { heat.passed() };
+                    self.retire(location, &head, || pair.replace(&found, new_location, heat));
+                    pass.tally.merged += 1;
+                    pass.tally.merged_bytes += bytes;
+                    pass.tally.try_out(log, found.heat());
+                    return;
                 }
-            });
-            self.release_segment(*id);
-            count_shared(&self.counters.merged_segments, 1);
-            self.book(&tally);
+                drop(pair);
+                if may_open && self.replace_target(slots, pass) {
+                    continue;
+                }
+                return self.pass_dropped(hash, location, pass);
+            }
+            self.retire(location, &head, || pair.remove(&found));
+            drop(pair);
+            pass.tally.try_out(log, heat);
+            self.let_go(hash, location, &found, &head, log, pass.now, &mut pass.tally);
+            return;
         }
-        self.seal(target.id);
+    }
+
+    /// Lets an item go that would have stayed, but for which there is no room.
+    #[cold]
+    fn pass_dropped(&self, hash: u64, location: u64, pass: &mut Pass<'_>) {
+        let pair = self.index.lock(hash);
+        let Some(found) = pair.find_location(location) else { return };
+        let head = self.head(location);
+        self.retire(location, &head, || pair.remove(&found));
+        drop(pair);
+        let log = pass.kind.log();
+        pass.tally.try_out(log, found.heat());
+        self.let_go(hash, location, &found, &head, log, pass.now, &mut pass.tally);
+    }
+
+    /// Opens another segment to copy items to, and seals one for that if need be.
+    fn replace_target(&self, slots: [usize; 2], pass: &mut Pass<'_>) -> bool {
+        let slot = pass.shard.vacate(self, slots);
+        let kind = pass.kind.in_main();
+        pass.shard.open[slot] = self.try_open_segment(kind, pass.how.over).ok().flatten();
+        pass.shard.open[slot].is_some()
+    }
+
+    /// Returns true if an item of so many bytes stays when eviction passes it.
+    fn stays(&self, log: Log, heat: Heat, bytes: u64) -> bool {
+        let count = u64::from(heat.count());
+        let mean = self.balance.mean_bytes();
+        if self.favour == Favour::Bytes || mean == 0 {
+            return count > 0;
+        }
+        if count > 0 {
+            return bytes <= READ_SIZES * count * mean;
+        }
+        // The mark of an item that is back stands beside the count of passes, which only the main
+        // log keeps.
+        let passes = if log == Log::Main { heat.passes() } else { 0 };
+        passes < PASSES_MAX && (bytes << passes) * UNREAD_DENOMINATOR <= UNREAD_NUMERATOR * mean
     }
 
     /// Reads the values of a segment from a block file; other media need no such read.
@@ -314,87 +420,6 @@ impl Shared {
         let whole = self.segment_bytes as usize;
         account.charge_part(Access::Read, whole, file.piece());
         file.read_segment(self.medium_base_of(id)).ok()
-    }
-
-    /// Returns segments that a merge did not need to the front of their queue.
-    fn put_back(&self, ids: &[u32], class: u8) {
-        let mut queues = self.queues.lock();
-        for id in ids.iter().rev() {
-            let state = self.segments.get(*id).state();
-            assert!(state == State::Sealed, "segment {id} goes back to its queue as {state:?}");
-            queues.sealed[class as usize].push_front(*id);
-        }
-    }
-
-    /// Decides how many of these segments to merge, and the lowest frequency of items that stay. It
-    /// is all segments and all items if they fit; otherwise as few segments as fill half a segment
-    /// with items read since the hand last passed. More would only be emptied too early.
-    fn plan_merge(&self, ids: &[u32]) -> MergePlan {
-        let live: u64 = ids.iter().map(|id| self.live_bytes_of(*id)).sum();
-        if live <= self.segment_bytes / 10 * 9 {
-            return MergePlan { segments: ids.len(), least: 0, keeps_nothing: false };
-        }
-        let mut bytes_by_frequency = [0_u64; 128];
-        let mut segments = 0;
-        let mut read = 0;
-        for id in ids {
-            self.add_frequencies(*id, &mut bytes_by_frequency);
-            segments += 1;
-            read = bytes_by_frequency[1..].iter().sum();
-            if read == 0 || segments > 1 && read > self.segment_bytes / 2 {
-                break;
-            }
-        }
-        let mut least = 1;
-        let mut sum = 0;
-        for frequency in (1..=127_u8).rev() {
-            sum += bytes_by_frequency[usize::from(frequency)];
-            if sum > self.segment_bytes {
-                least = frequency;
-                break;
-            }
-        }
-        MergePlan { segments, least, keeps_nothing: read == 0 }
-    }
-
-    /// Adds the bytes of a segment's live items to the totals of their frequencies.
-    fn add_frequencies(&self, id: u32, bytes_by_frequency: &mut [u64; 128]) {
-        self.walk(id, |hash, location, head| {
-            let is_it = |at| (at == location).then_some(());
-            if let Some((found, ())) = self.index.find(hash, is_it) {
-                let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
-                bytes_by_frequency[usize::from(found.heat().frequency())] +=
-                    head.record_bytes() + value;
-            }
-        });
-    }
-
-    /// Copies an item into the target, if it is read often enough and there is room.
-    fn keep_item(
-        &self,
-        hash: u64,
-        location: u64,
-        now: Seconds,
-        keep: Keep<'_>,
-        account: &mut AccountHandle,
-        tally: &mut Tally,
-    ) -> bool {
-        let pair = self.index.lock(hash);
-        let Some(found) = pair.find_location(location) else { return true };
-        let head = self.head(location);
-        if found.heat().frequency() < keep.least
-            || head.expiry(&self.arena).is_past(now)
-            || self.is_flushed(location)
-        {
-            return false;
-        }
-        let bytes = self.carry(location, &head, keep.target, keep.values, account);
-        let Some((new_location, bytes)) = bytes else { return false };
-        let heat = found.heat().cooled();
-        self.retire(location, &head, || pair.replace(&found, new_location, heat));
-        tally.merged += 1;
-        tally.merged_bytes += bytes;
-        true
     }
 
     /// Copies a record, and its value if that lies elsewhere, to the end of an open segment.
@@ -459,30 +484,12 @@ impl Shared {
     }
 }
 
-/// Decisions about one merge.
-#[derive(Debug, Clone, Copy)]
-struct MergePlan {
-    /// Number of segments to merge.
-    segments: usize,
-    /// Lowest frequency of items that stay.
-    least: u8,
-    /// True if no item stays, so that the first segment can be evicted as it is.
-    keeps_nothing: bool,
-}
-
-/// Target of the items that stay, and their lowest frequency.
-struct Keep<'a> {
-    least: u8,
-    target: &'a mut Open,
-    /// Values of the source segment, if they had to be read.
-    values: Option<&'a [u8]>,
-}
-
-/// Waits that making room may include.
-#[derive(Clone, Copy)]
-enum Waiting {
-    /// None: a writer is waiting itself.
-    Never,
-    /// Reads of a block file.
-    ForReads,
+impl Tally {
+    /// Counts an item that leaves the small log.
+    fn try_out(&mut self, log: Log, heat: Heat) {
+        if log == Log::Small {
+            let trial = if heat.is_back() { &mut self.back } else { &mut self.new };
+            trial.count(heat.count() > 0);
+        }
+    }
 }

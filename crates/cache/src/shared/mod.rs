@@ -2,8 +2,11 @@
 //! sealing, eviction, flushes.
 
 pub(crate) mod append;
+mod balance;
 mod evict;
+mod ghost;
 mod item;
+mod logs;
 mod seal;
 
 use std::path::Path;
@@ -16,7 +19,7 @@ use entresol_base::{Clock, Seconds, mutation_site};
 use entresol_media::{Account, Direct};
 
 use crate::config::plan::Plan;
-use crate::config::{Config, Eviction};
+use crate::config::{Config, Favour};
 use crate::error::OpenError;
 use crate::index::{BUCKET_BYTES, Index};
 use crate::media::{LocalFiles, Medium, RestartFiles};
@@ -24,6 +27,9 @@ use crate::record::{Head, UNIT};
 use crate::restart::Restart;
 use crate::segment::{Queues, Quota, SharedQueues, State, Table, Writing};
 use crate::shared::append::{PAGE, Shard};
+use crate::shared::balance::Balance;
+use crate::shared::ghost::Ghosts;
+use crate::shared::logs::Young;
 use crate::statistics::Counters;
 use crate::values::Values;
 
@@ -45,23 +51,33 @@ pub(crate) struct Shared {
     /// Binary logarithm of the distance between the starts of segments in the arena.
     stride_shift: u32,
     pub(crate) value_bytes_max: u64,
-    pub(crate) eviction: Eviction,
+    /// Misses that eviction keeps few: of objects or of bytes.
+    pub(crate) favour: Favour,
     pub(crate) arena: Direct,
     pub(crate) index: Index,
     pub(crate) segments: Table,
     pub(crate) queues: SharedQueues,
     pub(crate) values: Values,
     pub(crate) shards: Box<[Mutex<Shard>]>,
+    /// Shard whose open segments upkeep copies items into.
+    pub(crate) upkeep: Mutex<Shard>,
+    /// Keys that eviction let go.
+    pub(crate) ghosts: Ghosts,
+    pub(crate) balance: Balance,
+    /// Segments whose reads do not count.
+    pub(crate) young: Young,
+    /// Segments that are left over for evictions to copy items into.
+    pub(crate) spare_segments: u64,
     /// Open segments and holes, one entry a shard.
     pub(crate) writing: Box<[Writing]>,
     pub(crate) dram: Quota,
-    /// Bytes of it used for the life of the cache: write buffers.
+    /// Bytes of it used for the life of the cache: write buffers and metadata.
     fixed_bytes: u64,
+    /// Bytes of it for the metadata of as many segments as the first quota holds.
+    pub(crate) metadata_bytes: u64,
     pub(crate) medium: Quota,
     pub(crate) medium_capacity: u64,
     pub(crate) hasher: KeyHasher,
-    /// Seed of the random choices: evictions, and the reads that heat counts.
-    pub(crate) seed: u64,
     pub(crate) next_sequence: AtomicU64,
     /// Sequence number below which all segments are flushed; 0 when none of them is left.
     flushed_below: AtomicU64,
@@ -87,12 +103,13 @@ impl Shared {
     /// Opens the medium and makes the state of an empty cache; the restart directory's remains wait
     /// to be restored.
     pub(crate) fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Arc<Self>, OpenError> {
-        let plan = Plan::make(config)?;
-        let (values, account) = Values::open(config, &plan)?;
         let files = match &config.restart_dir {
             Some(dir) => Some(local_files(dir, config)?),
             None => None,
         };
+        let saved = files.as_deref().and_then(Restart::saved_segment_bytes);
+        let plan = Plan::make(config, saved)?;
+        let (values, account) = Values::open(config, &plan)?;
         Shared::with(config, &plan, values, account, files, clock)
     }
 
@@ -103,7 +120,8 @@ impl Shared {
         files: Option<Arc<dyn RestartFiles>>,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, OpenError> {
-        let plan = Plan::make(config)?;
+        let saved = files.as_deref().and_then(Restart::saved_segment_bytes);
+        let plan = Plan::make(config, saved)?;
         let (values, account) = Values::over(medium, config, &plan)?;
         Shared::with(config, &plan, values, account, files, clock)
     }
@@ -122,28 +140,34 @@ impl Shared {
         };
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
         let hasher = config.seed.map_or_else(KeyHasher::random, KeyHasher::seeded);
-        let shards = (0..plan.shards)
-            .map(|i| Mutex::new(Shard::new(i, plan.open_slots, seed, account.handle())))
-            .collect();
+        let shard =
+            |number| Mutex::new(Shard::new(number, plan.open_slots, seed, account.handle()));
+        let (segments, young) = (Table::new(plan.segments_max), Young::new(plan.segments_max));
+        let metadata_bytes = segments.bytes_for(plan.segments) + young.bytes();
         let shared = Arc::new(Shared {
             name: config.name.clone(),
             segment_bytes: plan.segment_bytes,
             stride_shift: plan.stride_shift,
-            value_bytes_max: config.value_bytes_max.0,
-            eviction: config.eviction,
+            value_bytes_max: plan.value_bytes_max,
+            favour: config.favour,
             arena: Direct::anonymous(plan.arena_bytes, plan.arena_huge_pages)?,
             index: Index::new(plan.table_bytes_max, config.huge_pages)?,
-            segments: Table::new(plan.segments_max),
+            segments,
             queues: Mutex::new(Queues::new(plan.segments_max)),
             values,
-            shards,
+            shards: (0..plan.shards).map(shard).collect(),
+            upkeep: shard(plan.shards),
+            ghosts: Ghosts::new(plan.tags_bytes_max)?,
+            balance: Balance::new(),
+            young,
+            spare_segments: plan.spare_segments,
             writing: (0..plan.shards).map(|_| Writing::default()).collect(),
             dram: Quota::new(plan.dram_bytes),
-            fixed_bytes: plan.fixed_bytes,
+            fixed_bytes: plan.fixed_bytes + metadata_bytes,
+            metadata_bytes,
             medium: Quota::new(plan.medium_bytes),
             medium_capacity: plan.medium_capacity,
             hasher,
-            seed,
             next_sequence: AtomicU64::new(1),
             flushed_below: AtomicU64::new(0),
             flush_at: AtomicU32::new(0),
@@ -158,10 +182,15 @@ impl Shared {
             closed: Mutex::new(false),
             pressed: AtomicBool::new(false),
         });
-        shared.dram.force(plan.fixed_bytes + shared.index.bytes());
+        shared.dram.force(shared.fixed_bytes + shared.index.bytes());
         shared.table_bytes_taken.store(shared.index.bytes(), Ordering::Relaxed);
         shared.start_writer()?;
         Ok(shared)
+    }
+
+    /// Iterates over the shards of writers and that of upkeep.
+    pub(crate) fn all_shards(&self) -> impl Iterator<Item = &Mutex<Shard>> {
+        self.shards.iter().chain(std::iter::once(&self.upkeep))
     }
 
     /// Returns the offset in the arena at which a segment's records start.
@@ -245,8 +274,8 @@ impl Shared {
         while self.index.wants_growth() {
             let taken = self.table_bytes_taken.load(Ordering::Relaxed);
             if self.index.bytes() + BUCKET_BYTES > taken {
-                let taken =
-                    self.dram.take(STEP) || self.evict_one(shard, now) && self.dram.take(STEP);
+                let taken = self.dram.take(STEP)
+                    || self.evict_one(shard, now, true) && self.dram.take(STEP);
                 if !taken {
                     return;
                 }
@@ -288,7 +317,11 @@ impl Shared {
         }
         let elsewhere = self.values.is_elsewhere();
         let (mut segments, mut records) = (0, 0);
-        let high_water = self.queues.lock().high_water();
+        let (high_water, in_use) = {
+            let queues = self.queues.lock();
+            (queues.high_water(), queues.in_use)
+        };
+        let mut in_logs = [0; 2];
         for id in 0..high_water {
             let segment = self.segments.get(id);
             let (state, live) = (segment.state(), segment.live_items());
@@ -296,15 +329,18 @@ impl Shared {
                 continue;
             }
             assert!(state == State::Sealed, "everything was sealed, but segment {id} is {state:?}");
+            in_logs[segment.kind().log() as usize] += 1;
             segments += self.segment_bytes;
             records += u64::from(segment.used.load(Ordering::Relaxed)).next_multiple_of(PAGE);
             let mut found = 0;
             self.walk(id, |_, _, _| found += 1);
             assert!(found == live, "segment {id} counts {live} items and has {found}");
         }
+        assert!(in_logs == in_use, "the logs have {in_logs:?} segments, {in_use:?} are counted");
         let in_dram = if elsewhere { records } else { segments };
         let table = self.table_bytes_taken.load(Ordering::Relaxed);
-        let (dram, sum) = (self.dram.used(), self.fixed_bytes + table + in_dram);
+        let fixed = self.fixed_bytes + self.ghosts.bytes();
+        let (dram, sum) = (self.dram.used(), fixed + table + in_dram);
         assert!(dram == sum, "{dram} bytes of DRAM are counted, {sum} are used");
         let taken = self.segment_quota().used();
         assert!(!elsewhere || taken == segments, "{taken} bytes are counted, {segments} are used");
@@ -351,7 +387,7 @@ impl Shared {
         if below == 0 {
             return;
         }
-        for shard in &self.shards {
+        for shard in self.all_shards() {
             shard.lock().seal_flushed(self);
         }
         let left = (0..self.queues.lock().high_water()).any(|id| {

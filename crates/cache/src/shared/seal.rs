@@ -47,10 +47,10 @@ impl Shared {
         if let Some(restart) = &self.restart {
             restart.keep_segment(id, segment.sequence.load(Ordering::SeqCst));
         }
-        let class = segment.class.load(Ordering::Relaxed);
+        let deadline = segment.deadline.load(Ordering::Relaxed);
         let mut queues = self.queues.lock();
         segment.go_on(&[State::Open, State::Writing], State::Sealed);
-        queues.push_sealed(class, id);
+        queues.push_sealed(segment.kind(), id, deadline);
     }
 
     /// Frees a segment that no slot names any more.
@@ -72,8 +72,10 @@ impl Shared {
             self.arena.discard(self.base_of(id), self.segment_bytes);
         }
         segment.sequence.store(0, Ordering::SeqCst);
+        let log = segment.kind().log();
+        self.young.set(id, false);
         segment.go_on(&[State::Evicting], State::Free);
-        self.queues.lock().give_back(id);
+        self.queues.lock().give_back(id, log);
         self.segment_quota().give_back(self.segment_bytes);
     }
 
@@ -85,7 +87,7 @@ impl Shared {
         self.arena.append_to(self.base_of(id), used, &mut records);
         Closing {
             sequence: segment.sequence.load(Ordering::SeqCst),
-            class: segment.class.load(Ordering::Relaxed),
+            class: segment.kind().as_u8(),
             value_used: segment.value_used.load(Ordering::Acquire),
             records,
         }

@@ -118,7 +118,7 @@ impl Machine {
             medium: spec,
             medium_bytes: ByteSize(bytes),
             segment_bytes: Some(ByteSize(SEGMENT_BYTES)),
-            value_bytes_max: ByteSize::kib(40),
+            value_bytes_max: Some(ByteSize::kib(40)),
             workers: self.workers,
             huge_pages: false,
             seed: Some(11),
@@ -243,6 +243,17 @@ impl RestartFiles for Files {
         map.durable = contents(&opened);
         map.bytes = Some(Arc::clone(&opened));
         Ok((opened, found))
+    }
+
+    fn read_map(&self, beginning: &mut [u8]) -> io::Result<()> {
+        let map = lock(&self.machine.map);
+        match &map.bytes {
+            Some(there) if there.len() >= beginning.len() as u64 => {
+                there.read(0, beginning);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn has_snapshot(&self) -> bool {

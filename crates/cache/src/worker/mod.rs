@@ -33,7 +33,6 @@ pub struct Worker {
     shard: usize,
     counters: Arc<Counters>,
     account: AccountHandle,
-    random: fastrand::Rng,
     /// Items added or removed that the index has not been told of yet.
     uncounted_items: i64,
     /// Copy of an old value while its successor is written.
@@ -54,13 +53,11 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, number: usize, counters: Arc<Counters>) -> Self {
         let account = shared.account.handle();
         let shard = number % shared.shards.len();
-        let random = fastrand::Rng::with_seed(shared.seed.wrapping_add(number as u64));
         Worker {
             shared,
             shard,
             counters,
             account,
-            random,
             uncounted_items: 0,
             scratch: Vec::new(),
             moved_bytes: 0,
@@ -358,7 +355,8 @@ impl Worker {
     #[inline(always)]
     fn bump(&mut self, found: &Found, head: &Head, now: Seconds) {
         let heat = found.heat();
-        let warmer = heat.read(&mut self.random);
+        let young = self.shared.young.has(self.shared.segment_of(found.location()));
+        let warmer = heat.read(young);
         if warmer != heat {
             self.shared.index.set_heat(found, warmer);
         }
@@ -412,7 +410,8 @@ impl Worker {
         }
         if !options.no_bump {
             head.set_access(&shared.arena, now);
-            shared.index.set_heat(&found, found.heat().read(&mut self.random));
+            let young = shared.young.has(shared.segment_of(found.location()));
+            shared.index.set_heat(&found, found.heat().read(young));
         }
         header(&meta, out);
         let room = out.len()..out.len() + head.value_len;

@@ -10,7 +10,7 @@ use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_base::{Seconds, mutation_site};
 use entresol_media::AccountHandle;
 
-use crate::index::{Found, Heat, Pair};
+use crate::index::{Found, Pair};
 use crate::ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, PendingRead,
     Store, StoreMode, Stored, Win,
@@ -524,7 +524,7 @@ impl Worker {
     ) -> Stored {
         self.moved_bytes += parts[0].len() + parts[1].len();
         let stored = self.try_write(hash, now, record, parts, condition);
-        if stored == Stored::NoMemory {
+        if matches!(stored, Stored::NoMemory | Stored::TooLarge) {
             // As in memcached, an item that could not be replaced is not served any more.
             self.delete(key, hash, now, &DeleteOptions::default(), None);
         }
@@ -541,12 +541,14 @@ impl Worker {
     ) -> Stored {
         let shared = &*self.shared;
         shared.index.prefetch(hash.0);
+        shared.ghosts.prefetch(hash.0);
         let mut shard = shared.shards[self.shard].lock();
         loop {
-            let place = match shard.reserve(shared, &record, now) {
+            let place = match shard.reserve(shared, &record, hash.0, now) {
                 Ok(place) => place,
                 Err(NoPlace::Busy) => return Stored::Busy,
                 Err(NoPlace::NoMemory) => return Stored::NoMemory,
+                Err(NoPlace::TooLarge) => return Stored::TooLarge,
             };
             shared.write_record(&place, &record, parts, &mut self.account);
             match shared.publish(&mut shard, hash, now, &record, &place, condition) {
@@ -620,7 +622,7 @@ impl Shared {
                     self.finish_replacing(shard, place, hole);
                     return Published::Replaced { cas };
                 }
-                Ok(None) if pair.insert(location, Heat::NEW) => {
+                Ok(None) if pair.insert(location, place.heat) => {
                     shard.commit(self, place);
                     return Published::Inserted { cas };
                 }

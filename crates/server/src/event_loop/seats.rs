@@ -56,7 +56,7 @@ pub(super) enum Source {
 
 /// Limits of a turn of a connection of `tenant`.
 pub(super) fn turn_limits(tenant: &Tenant, limits: &ConnectionLimits) -> TurnLimits {
-    let value_limit = tenant.settings().value_limit.0;
+    let value_limit = tenant.cache().value_limit().0;
     TurnLimits {
         protocol: Limits {
             line_bytes_max: limits.request_line_bytes,

@@ -42,7 +42,7 @@ fn what_cannot_change_is_refused_and_nothing_has_changed() {
     let mut running = start(&old);
     let port = crate::support::address(&running, "a");
     for (text, reason) in [
-        (old.replace("name", "eviction = \"fifo\"\nname"), "eviction of tenant 'a' cannot change"),
+        (old.replace("name", "favour = \"bytes\"\nname"), "favour of tenant 'a' cannot change"),
         (old.replace(":0", ":1"), "listen of tenant 'a' cannot change"),
         (format!("threads = 1\n{old}"), "threads cannot change"),
         (

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use entresol_base::suggest::nearest;
 use entresol_base::{ByteSize, duration};
-use entresol_cache::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN};
+use entresol_cache::{
+    Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
+};
 use entresol_media::model::ModelName;
 use entresol_media::{BackendChoice, MediumSpec, files, machine};
 use entresol_sharing::PolicySettings;
@@ -32,7 +34,6 @@ const THREADS_MAX: i64 = 256;
 const CONNECTIONS_DEFAULT: i64 = 1024;
 const CONNECTIONS_MAX: i64 = 1_000_000;
 const NAME_BYTES_MAX: usize = 64;
-const VALUE_LIMIT_DEFAULT: ByteSize = ByteSize::mib(1);
 const DRAM_QUOTA_DEFAULT: ByteSize = ByteSize::mib(64);
 const SOCKET_MODE_DEFAULT: u32 = 0o700;
 /// Bytes that a UNIX socket's path may have: the kernel's address structure less its closing zero.
@@ -271,7 +272,7 @@ impl Checker<'_> {
             medium,
             segment_size,
             value_limit,
-            eviction: self.eviction(raw),
+            favour: self.favour(raw),
             cost_table: raw.cost_table.as_ref().map(|path| PathBuf::from(path.get_ref())),
             device: raw.device.as_ref().map(|device| device.get_ref().clone()),
             null_store_bytes: None,
@@ -387,12 +388,10 @@ impl Checker<'_> {
         Some(size)
     }
 
-    fn value_limit(&mut self, raw: &RawTenant, segment_size: Option<ByteSize>) -> ByteSize {
+    fn value_limit(&mut self, raw: &RawTenant, segment_size: Option<ByteSize>) -> Option<ByteSize> {
         let largest = segment_size.unwrap_or(SEGMENT_BYTES_MAX);
         let fits = ByteSize(largest.0.saturating_sub(SEGMENT_OVERHEAD_BYTES));
-        let Some(limit) = self.size("value_limit", &raw.value_limit) else {
-            return VALUE_LIMIT_DEFAULT.min(fits);
-        };
+        let limit = self.size("value_limit", &raw.value_limit)?;
         if limit > fits || limit.0 == 0 {
             let message = format!(
                 "value_limit is {limit}; a value must fit a segment of {largest}, so at most \
@@ -400,7 +399,7 @@ impl Checker<'_> {
             );
             self.problem("value_limit", &span_of(&raw.value_limit), message);
         }
-        limit
+        Some(limit)
     }
 
     fn quota(
@@ -453,17 +452,16 @@ impl Checker<'_> {
         }
     }
 
-    fn eviction(&mut self, raw: &RawTenant) -> entresol_cache::Eviction {
-        let Some(written) = &raw.eviction else { return entresol_cache::Eviction::default() };
+    fn favour(&mut self, raw: &RawTenant) -> Favour {
+        let Some(written) = &raw.favour else { return Favour::default() };
         let name = written.get_ref();
         name.parse().unwrap_or_else(|_| {
-            let names = entresol_cache::Eviction::NAMES;
-            let hint = nearest(name, names)
+            let hint = nearest(name, Favour::NAMES)
                 .map_or(String::new(), |meant| format!("; did you mean '{meant}'?"));
             let message =
-                format!("eviction is '{name}'; it must be one of {}{hint}", names.join(", "));
-            self.problem("eviction", &written.span(), message);
-            entresol_cache::Eviction::default()
+                format!("favour is '{name}'; it must be one of {}{hint}", Favour::NAMES.join(", "));
+            self.problem("favour", &written.span(), message);
+            Favour::default()
         })
     }
 

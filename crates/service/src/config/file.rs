@@ -145,8 +145,8 @@ pub struct RawTenant {
     pub cost_table: Option<Spanned<String>>,
     /// Largest value accepted.
     pub value_limit: Option<Spanned<SizeText>>,
-    /// Eviction policy: which segment is freed when room is short.
-    pub eviction: Option<Spanned<String>>,
+    /// Misses that eviction keeps few: `objects` or `bytes`.
+    pub favour: Option<Spanned<String>>,
     /// Device of the medium, if its path does not tell.
     pub device: Option<Spanned<String>>,
     /// Group of the tenant.

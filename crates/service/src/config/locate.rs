@@ -46,7 +46,7 @@ pub(super) const TENANT_KEYS: [&str; 20] = [
     "medium_quota",
     "segment_size",
     "value_limit",
-    "eviction",
+    "favour",
     "device",
     "group",
     "class",
@@ -114,10 +114,29 @@ struct Renamed {
 /// Renamed keys, which are refused with a hint at their present name. There are none yet.
 const RENAMED_KEYS: &[Renamed] = &[];
 
-/// Returns advice on an unknown key: its present name, a similar key, or all keys.
+/// Key that was removed.
+struct Removed {
+    /// Table of the key, as messages name it.
+    whereabouts: &'static str,
+    key: &'static str,
+    reason: &'static str,
+}
+
+/// Keys that were removed: they are refused with the reason.
+const REMOVED_KEYS: &[Removed] = &[Removed {
+    whereabouts: "in [[tenant]]",
+    key: "eviction",
+    reason: "it was removed, there is one policy: delete it, or choose by 'favour' between \
+             objects and bytes",
+}];
+
 fn hint(key: &str, whereabouts: &str, known: &[&str], renamed: &[Renamed]) -> String {
     if let Some(it) = renamed.iter().find(|it| it.from == key && it.whereabouts == whereabouts) {
         return format!("it was renamed to '{}'", it.to);
+    }
+    if let Some(it) = REMOVED_KEYS.iter().find(|it| it.key == key && it.whereabouts == whereabouts)
+    {
+        return it.reason.to_owned();
     }
     match nearest(key, known.iter().copied()) {
         Some(meant) => format!("did you mean '{meant}'?"),
@@ -204,6 +223,8 @@ mod tests {
         let said = |key, whereabouts| hint(key, whereabouts, &TENANT_KEYS, &renamed);
         assert_eq!(said("dram_qouta", whereabouts), "it was renamed to 'memory'");
         assert_eq!(said("dram_qouta", "in [limits]"), "did you mean 'dram_quota'?");
+        assert!(hint("eviction", whereabouts, &TENANT_KEYS, &[]).contains("'favour'"));
+        assert!(!hint("eviction", "in [limits]", &LIMITS_KEYS, &[]).contains("'favour'"));
         for Renamed { whereabouts, from, to } in RENAMED_KEYS {
             assert!(whereabouts.starts_with("in [") || *whereabouts == "at the top of the file");
             assert_ne!(from, to);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use entresol_base::ByteSize;
-use entresol_cache::{Config as CacheConfig, Eviction};
+use entresol_cache::{Config as CacheConfig, Favour};
 use entresol_media::{BackendChoice, MediumSpec};
 
 /// Connections that the kernel queues for a listener until they are accepted.
@@ -83,10 +83,10 @@ pub struct TenantSettings {
     pub medium_quota: ByteSize,
     /// Size of a segment; chosen by the cache if absent.
     pub segment_size: Option<ByteSize>,
-    /// Largest value accepted.
-    pub value_limit: ByteSize,
-    /// Eviction policy: which segment is freed when room is short.
-    pub eviction: Eviction,
+    /// Largest value accepted; chosen by the cache if absent.
+    pub value_limit: Option<ByteSize>,
+    /// Misses that eviction keeps few.
+    pub favour: Favour,
     /// Cost table of the medium; if absent, it is looked for beside the medium.
     pub cost_table: Option<PathBuf>,
     /// Device of the medium, if its path does not tell.
@@ -113,7 +113,7 @@ impl TenantSettings {
             medium_bytes: self.medium_quota,
             segment_bytes: self.segment_size,
             value_bytes_max: self.value_limit,
-            eviction: self.eviction,
+            favour: self.favour,
             workers: settings.threads,
             restart_dir: settings.restart_from.as_ref().map(|dir| dir.join(&self.name)),
             huge_pages: settings.huge_pages,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use entresol_base::ByteSize;
-use entresol_cache::Eviction;
+use entresol_cache::Favour;
 use entresol_media::MediumSpec;
 
 use super::locate::{GROUP_KEYS, LIMITS_KEYS, PARAMETER_KEYS, SHARING_KEYS, TENANT_KEYS, TOP_KEYS};
@@ -37,7 +37,7 @@ fn the_smallest_file_has_defaults() {
     let tenant = &settings.tenants[0];
     assert_eq!(tenant.medium, MediumSpec::Dram);
     assert_eq!(tenant.dram_quota, ByteSize::mib(64));
-    assert_eq!(tenant.value_limit, ByteSize::mib(1));
+    assert_eq!(tenant.value_limit, None);
     assert_eq!(tenant.connections, 1024);
 }
 
@@ -74,7 +74,7 @@ dram_quota = "32MiB"
 medium_quota = "1GiB"
 segment_size = "2MiB"
 value_limit = "1MiB"
-eviction = "fifo"
+favour = "bytes"
 cost_table = "/mnt/ssd/alpha.costs.json"
 device = "ssd0"
 "#;
@@ -86,7 +86,7 @@ device = "ssd0"
     let tenant = &settings.tenants[0];
     assert_eq!(tenant.listen.len(), 2);
     assert_eq!(tenant.unix_socket_mode, 0o770);
-    assert_eq!(tenant.eviction, Eviction::Fifo);
+    assert_eq!(tenant.favour, Favour::Bytes);
     assert_eq!(tenant.medium_quota, ByteSize::gib(1));
     assert_eq!(tenant.cost_table, Some(PathBuf::from("/mnt/ssd/alpha.costs.json")));
     assert_eq!(settings.sharing.media, ["ssd0"]);
@@ -133,9 +133,13 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
         "server.toml:4: connections is 0; it must be from 1 to 1000000",
     );
     tenant_refused(
-        "eviction = \"merg\"",
-        "server.toml:4: eviction is 'merg'; it must be one of merge, fifo, random, \
-         least-utilised; did you mean 'merge'?",
+        "favour = \"byte\"",
+        "server.toml:4: favour is 'byte'; it must be one of objects, bytes; did you mean 'bytes'?",
+    );
+    tenant_refused(
+        "eviction = \"merge\"",
+        "server.toml:4: unknown key 'eviction' in [[tenant]]; it is gone, there is one policy: \
+         delete it, or choose by 'favour' between objects and bytes",
     );
     tenant_refused(
         "segment_size = \"1MiB\"\nvalue_limit = \"1MiB\"",
@@ -238,7 +242,7 @@ fn nothing_is_configured_without_tenants_names_and_listeners() {
 
 #[test]
 fn all_problems_are_told_at_once() {
-    let text = format!("{SMALLEST}connections = 0\neviction = \"none\"\n");
+    let text = format!("{SMALLEST}connections = 0\nfavour = \"none\"\n");
     let error = parse("server.toml", &text, &MACHINE).unwrap_err();
     assert_eq!(error.problems.len(), 2, "{error}");
 }
@@ -541,7 +545,7 @@ mod on_this_machine {
         let error = check(&two("cost_table = \"{}/none.json\"", "")).unwrap_err();
         assert!(error.starts_with("server.toml:4: cost table {}/none.json: "), "{error}");
         assert!(error.ends_with("check the path and its permissions"), "{error}");
-        let error = check(&two("", "dram_quota = \"4MiB\"")).unwrap_err();
+        let error = check(&two("", "dram_quota = \"4MiB\"\nvalue_limit = \"1MiB\"")).unwrap_err();
         assert!(
             error.starts_with("server.toml:8: the DRAM quota of tenant 'b' is 4MiB"),
             "{error}"
