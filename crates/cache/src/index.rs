@@ -99,8 +99,8 @@ impl Probe<'_> {
     }
 }
 
-/// History of an item: a count of its reads since eviction last passed it, the number of passes that
-/// it outlived without a read, and two marks.
+/// History of an item: a count of its reads since eviction last passed it, the number of passes
+/// that it outlived without a read, and two marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Heat(u8);
 

@@ -1,4 +1,4 @@
-//! What the cache keeps when it cannot keep everything: counted, not timed.
+//! Hits of a cache that cannot keep everything: counted, not timed.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::sync::Arc;

@@ -104,8 +104,8 @@ impl Cache {
         &self.shared.name
     }
 
-    /// Returns the bytes of the largest value that is accepted. A key of more than 40 bytes leaves it
-    /// less room if no limit was given.
+    /// Returns the bytes of the largest value that is accepted. A key of more than 40 bytes leaves
+    /// it less room if no limit was given.
     #[must_use]
     pub fn value_limit(&self) -> ByteSize {
         ByteSize(self.shared.value_bytes_max)

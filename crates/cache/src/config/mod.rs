@@ -108,6 +108,6 @@ pub const SEGMENT_BYTES_MAX: ByteSize = ByteSize::mib(16);
 pub const SEGMENT_BYTES_MIN: ByteSize = ByteSize::kib(8);
 /// Fewest segments that a quota may hold: open ones take at most an eighth of it.
 pub const SEGMENTS_MIN: u64 = 8;
-/// Bytes of a segment that are reserved, besides those of the largest value, if a limit of values is
-/// given: for a header, the longest key and the closing block.
+/// Bytes of a segment that are reserved, besides those of the largest value, if a limit of values
+/// is given: for a header, the longest key and the closing block.
 pub const SEGMENT_OVERHEAD_BYTES: u64 = 512;

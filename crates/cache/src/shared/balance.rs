@@ -1,5 +1,5 @@
-//! The balance of the two logs: the small log's share of the segments, the mean size of an item, and
-//! whether items that the main log let go are worth more than new ones.
+//! The balance of the two logs: the small log's share of the segments, the mean size of an item,
+//! and whether items that the main log let go are worth more than new ones.
 //!
 //! The share follows the ghost tags: a log that lets go keys which are soon asked for again gets
 //! more room.

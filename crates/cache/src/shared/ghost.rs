@@ -6,8 +6,8 @@
 //! | 16 | number of the tag to be replaced next |
 //! | 31 times 16 | tag (15 bits, 0 for none) and, in the upper bit, the log |
 //!
-//! Tags are hints: threads write them without a lock, and a lost or a false one costs no more than a
-//! misplaced item.
+//! Tags are hints: threads write them without a lock, and a lost or a false one costs no more than
+//! a misplaced item.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,8 +19,8 @@ use crate::segment::Log;
 pub(crate) const LINE_BYTES: u64 = 64;
 /// Tags of a line.
 const TAGS: u64 = 31;
-/// Tags for an item of the cache. The tags of a line are replaced in the order of their writing, and
-/// lines fill unevenly, so this many remember about as many keys as the cache holds.
+/// Tags for an item of the cache. The tags of a line are replaced in the order of their writing,
+/// and lines fill unevenly, so this many remember about as many keys as the cache holds.
 const TAGS_NUMERATOR: u64 = 11;
 const TAGS_DENOMINATOR: u64 = 10;
 /// Tags among the newest of their line, as one part in this many.
