@@ -143,10 +143,10 @@ impl Shared {
             counts.sample_bytes += segment.live_bytes();
             counts.next_sample += 1;
             let is_first = self.balance.mean_bytes() == 0;
-            if counts.next_sample >= high_water || is_first {
-                if let Some(mean) = counts.sample_bytes.checked_div(counts.sample_items) {
-                    self.balance.set_mean_bytes(mean);
-                }
+            if (counts.next_sample >= high_water || is_first)
+                && let Some(mean) = counts.sample_bytes.checked_div(counts.sample_items)
+            {
+                self.balance.set_mean_bytes(mean);
             }
             if counts.next_sample >= high_water {
                 (counts.next_sample, counts.sample_items, counts.sample_bytes) = (0, 0, 0);
