@@ -265,7 +265,7 @@ fn the_quota_is_the_items() {
 fn the_largest_value_follows_the_quota() {
     let mut tenant = Tenant::new(ByteSize::mib(1));
     let limit = tenant.cache.value_limit().0;
-    assert!(limit < 8192 && limit >= 8000, "{limit}");
+    assert!((8000..8192).contains(&limit), "{limit}");
     tenant.put(1, &Store::set(&vec![b'v'; limit as usize]));
     assert!(tenant.get(1));
     let mut store = |key: &[u8], bytes: u64| {
