@@ -16,8 +16,9 @@ use super::{DirectOptions, cache_error};
 
 /// Bytes per object, in addition to key and value, for which the quota is set.
 const QUOTA_OVERHEAD_BYTES: u64 = 24;
-/// Number of stores between two readings of the statistics.
-const LOOK_EVERY: u64 = 1024;
+/// Most stores between two readings of the statistics. Few objects are read more often, at each
+/// 64th of them.
+const LOOK_EVERY_AT_MOST: u64 = 1024;
 
 /// Result of filling a cache to its quota and half as much again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -68,6 +69,7 @@ pub(super) fn measure(
         opened => opened.map_err(cache_error)?,
     };
     let mut subject = CacheSubject::new(&cache, now);
+    let look_every = (u64::from(options.count) / 64).clamp(1, LOOK_EVERY_AT_MOST);
     let mut at_first_eviction = None;
     let (mut key, value) = (Vec::new(), vec![b'v'; options.value_bytes]);
     let (mut refused, mut refused_while_free, mut items_before) = (0, 0, 0);
@@ -75,10 +77,10 @@ pub(super) fn measure(
         key.clear();
         keys.append(number, &mut key);
         refused += u64::from(!subject.set(&key, &value));
-        if number % LOOK_EVERY == 0 && progress.is_stopped() {
+        if number % look_every == 0 && progress.is_stopped() {
             return Err(BenchError::Interrupted { has_results: false });
         }
-        if number % LOOK_EVERY == 0 && at_first_eviction.is_none() {
+        if number % look_every == 0 && at_first_eviction.is_none() {
             let statistics = cache.statistics();
             if statistics.events.evicted_items + statistics.events.displaced_out > 0 {
                 let resident = resident()?.all_bytes.saturating_sub(resident_before);

@@ -434,7 +434,15 @@ mod tests {
             let options = DirectOptions { count, operations, rounds, huge_pages, ..usual };
             let result = run_direct(&options, &Progress::hidden()).expect("a result");
             assert_eq!(result.workloads.len(), Workload::SINGLE.len());
-            assert_eq!(result.memory, None, "{count} objects fill no cache");
+            match &result.memory {
+                None => assert!(count <= 2, "a cache can be small enough for {count} objects"),
+                Some(memory) => {
+                    assert!(count > 2, "{count} objects fill no cache");
+                    assert_eq!(memory.refused_while_free, 0, "{memory:?}");
+                    let expected = u64::from(count) / 2..=u64::from(count) * 3 / 2;
+                    assert!(expected.contains(&memory.items_at_first_eviction), "{memory:?}");
+                }
+            }
             assert!(result.tables()[1].to_string().contains("boxed map, resident growth"));
         }
     }
