@@ -100,13 +100,17 @@ join_lanes() {
     while [ ${#lane[@]} -gt 0 ]; do reap; done
 }
 
+# Lets cargo run test programs by timed-test.
+count_times() {
+    local host
+    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+    export "CARGO_TARGET_${host}_RUNNER=$PWD/.ci/timed-test"
+}
+
 # Runs the README's test command. While it runs, the names of the test programs are shown; the
 # whole of its output is in $logs/tests.
 tests() {
-    local host runner
-    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-    runner=CARGO_TARGET_${host}_RUNNER
-    export "$runner=$PWD/.ci/timed-test"
+    count_times
     cargo test --workspace --release 2>&1 | tee "$logs/tests" |
         grep -E --line-buffered '^ +(Running|Doc-tests) '
 }

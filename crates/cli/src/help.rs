@@ -46,6 +46,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("reproduce", &["entresol reproduce --list", "entresol reproduce 000-table3"]),
     ("torture", &["entresol torture store --duration 10s"]),
     ("torture media", &["entresol torture media --duration 10s --structure log"]),
+    ("torture cache", &["entresol torture cache --duration 10s"]),
     ("torture index", &["entresol torture index --duration 10s --index sv-tree"]),
     (
         "torture store",

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use entresol_base::SystemClock;
-use entresol_media::LocalDirectory;
+use entresol_media::{LocalDirectory, files};
 use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 const KEYS: u64 = 20_000;
@@ -49,7 +49,7 @@ fn complain(error: &dyn std::error::Error) {
 
 fn run(operation: &str, count: &str, path: &Path) -> Result<(), Error> {
     let count: u64 = count.parse()?;
-    std::fs::create_dir(path)?;
+    files::create_directories(path)?;
     let directory = Arc::new(LocalDirectory::open(path)?);
     let store = Kvdb::create(directory, KvdbOptions::default(), Arc::new(SystemClock::new()))?;
     let kvs = store.create_kvs("counted", KvsOptions::default())?;
