@@ -89,7 +89,7 @@ fn a_request_for_very_many_keys_is_answered_in_pieces() {
 #[test]
 fn slow_clients_together_hold_no_more_than_the_tenants_buffers() {
     let limits = "[limits]\nbuffers = \"8MiB\"\noutput = \"1MiB\"\n";
-    let running = start(&format!("{limits}{}", tenant("a", "")));
+    let running = start(&format!("{limits}{}", tenant("a", "value_limit = \"1MiB\"\n")));
     let mut client = Client::of(&running, "a");
     // What the system's sockets take may be nearly a whole number of replies of one size, and then
     // nothing is left for the server to hold: so every client asks for a size of its own.

@@ -138,7 +138,7 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
     );
     tenant_refused(
         "eviction = \"merge\"",
-        "server.toml:4: unknown key 'eviction' in [[tenant]]; it is gone, there is one policy: \
+        "server.toml:4: unknown key 'eviction' in [[tenant]]; it was removed, there is one policy: \
          delete it, or choose by 'favour' between objects and bytes",
     );
     tenant_refused(
