@@ -19,8 +19,6 @@ const SEGMENTS_DEFAULT: u64 = 128;
 /// Smallest quota whose segments take a value of the default limit, less its header, as memcached
 /// does: below 128 MiB this costs some of the segments above.
 const QUOTA_OF_LARGE_VALUES: u64 = 64 << 20;
-/// Smallest segment of such a quota.
-const SEGMENT_OF_LARGE_VALUES: u64 = 1 << 20;
 /// Fewest segments of a size that was chosen for another quota: as long as it has so many, a cache
 /// whose quota was changed finds its state after a restart.
 const SEGMENTS_SAVED_MIN: u64 = 64;
@@ -182,7 +180,7 @@ fn value_bytes_max(config: &Config, segment_bytes: u64) -> ByteSize {
 /// changes it.
 fn default_segment_bytes(config: &Config, quota: u64) -> u64 {
     let power = |bytes: u64| 1 << bytes.max(1).ilog2();
-    let least = if quota >= QUOTA_OF_LARGE_VALUES { SEGMENT_OF_LARGE_VALUES } else { 0 };
+    let least = if quota >= QUOTA_OF_LARGE_VALUES { VALUE_BYTES_DEFAULT } else { 0 };
     let chosen = power(quota / SEGMENTS_DEFAULT).clamp(least, SEGMENT_BYTES_DEFAULT);
     match config.medium.kind() {
         MediumKind::Dram => chosen.max(SEGMENT_BYTES_MIN.0),
