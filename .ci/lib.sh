@@ -23,7 +23,7 @@ checked_build=(--workspace --profile checked --features "$mutants")
 
 # Debian's packages by the program that each is needed for.
 packages=(qemu-system-x86_64:qemu-system-x86 memcached:memcached memccapable:libmemcached-tools
-    go:golang-go)
+    go:golang-go nutcracker:nutcracker)
 
 # Installs what is missing, in one go: two apt-get at a time lock each other out.
 install_packages() {

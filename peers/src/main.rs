@@ -15,6 +15,9 @@ mod output;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+#[path = "../../crates/cli/src/standard.rs"]
+#[expect(dead_code, reason = "other commands need more of it")]
+mod standard;
 #[path = "../../crates/cli/src/ycsb.rs"]
 mod ycsb;
 
@@ -111,10 +114,10 @@ fn main() -> anyhow::Result<()> {
             }
             let name = given.engine;
             if name == Name::Entresol {
-                return ycsb::run(&given.arguments, |_| Ok(()));
+                return ycsb::run(&given.arguments, |_, _| Ok(()));
             }
             let open = |opening: &Opening<'_>| name.open(opening);
-            ycsb::measure(&given.arguments, name.name(), &open, |_| Ok(()))
+            ycsb::measure(&given.arguments, name.name(), &open, |_, _| Ok(()))
         }
     }
 }

@@ -9,6 +9,12 @@ const OPENINGS: [&str; 24] = [
     "Or ", "That ", "...", "It ", "One's ", "He ",
 ];
 
+/// Openings that the comment of an item must not have either; the head of a module may begin so.
+const ITEM_OPENINGS: [&str; 13] = [
+    "There ", "In ", "No ", "None ", "By ", "Not ", "To ", "For ", "On ", "Has ", "Have ",
+    "All of ", "Because ",
+];
+
 /// Words that stand for an actor with a name: writer, reader, caller, client, recovery.
 const NOBODIES: [&str; 6] = ["whoever", "whomever", "somebody", "anybody", "nobody", "everybody"];
 
@@ -22,7 +28,9 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Problem> {
             continue;
         };
         let begins = marker != "//" && marker != before;
-        if begins && OPENINGS.iter().any(|opening| words.starts_with(opening)) {
+        let item_openings = if marker == "///" { ITEM_OPENINGS.as_slice() } else { &[] };
+        let mut openings = OPENINGS.iter().chain(item_openings);
+        if begins && openings.any(|opening| words.starts_with(opening)) {
             let what = format!("a doc comment that begins «{}»", first_words(words));
             let fix = "begin with the thing itself or with a verb: «Bytes of ...», «Returns ...»";
             found.push(Problem::new(path, index + 1, what, fix));
@@ -67,6 +75,8 @@ mod tests {
             ("fn a() {} // Nobody waits.\n// nobody waits\n", vec![2]),
             ("// What follows is a remark.\n", vec![]),
             ("/// Whatever fits.\n", vec![]),
+            ("/// In a record.\na,\n/// No room is left.\n", vec![1, 3]),
+            ("//! No circles.\nfn a() {}\n// In order.\n/// None.\n/// Nothing\n", vec![]),
         ] {
             let found: Vec<usize> = check("a.rs", text).iter().map(|it| it.line).collect();
             assert_eq!(found, lines, "{text}");

@@ -22,7 +22,7 @@ pub(crate) struct Package {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// None for what a crate is built of; `dev` for its tests.
+    /// Kind of dependency: `dev` for tests, absent for what a crate is built of.
     pub(crate) kind: Option<String>,
     /// True if only a feature asks for it.
     pub(crate) optional: bool,

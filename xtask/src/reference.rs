@@ -1,4 +1,4 @@
-//! The configuration reference compared with the code: it has every key and flag, and no other.
+//! Documents compared with the code: they have every key and every flag of a command, and no other.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,95 @@ const REFERENCE: &str = "docs/configuration.md";
 /// File that declares keys, as the fields of structs called `Raw...`.
 const KEYS: &str = "crates/service/src/config/file.rs";
 
-/// File that declares the flags of `entresol serve`, as fields with `#[arg(long)]`.
-const FLAGS: &str = "crates/cli/src/serve.rs";
+/// Folder of the files that declare flags, as fields with `#[arg(long)]`.
+const COMMANDS: &str = "crates/cli/src/";
 
-/// Returns keys and flags that the reference lacks, and those that do not exist.
+/// Files below [`COMMANDS`] with the flags of `entresol serve` and `entresol config`, which stand
+/// in the reference.
+const CONFIGURED: [&str; 2] = ["serve.rs", "config.rs"];
+
+/// Documents with the flags of other commands, in tables whose first column is called `flag`, and
+/// the files below [`COMMANDS`] that declare them.
+const PAGES: [(&str, &[&str]); 6] = [
+    ("docs/measuring.md", &["bench.rs", "trace.rs", "ycsb.rs", "reproduce.rs", "output.rs"]),
+    ("docs/profiling.md", &["profile.rs", "output.rs"]),
+    ("docs/security.md", &["user.rs"]),
+    ("docs/sharing.md", &["top.rs"]),
+    ("docs/store.md", &["store/mod.rs", "store/volumes.rs", "store/whole.rs"]),
+    ("docs/crashes.md", &["torture.rs"]),
+];
+
+/// Returns keys and flags that the documents lack, and those that do not exist.
 pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
     let text = |path: &str| repository.files.get(path)?.text.as_deref();
-    let (Some(keys), Some(flags)) = (text(KEYS), text(FLAGS)) else {
-        return Vec::new();
-    };
+    let Some(keys) = text(KEYS) else { return Vec::new() };
     let Some(reference) = text(REFERENCE) else {
         let fix = "write it: every key and every flag of `entresol serve`";
         return vec![Problem::new(REFERENCE, 0, "there is no such document", fix)];
     };
-    let mut problems = compare(KEYS, &declared_keys(keys), &written_keys(reference), "key");
-    problems.extend(compare(FLAGS, &declared_flags(flags), &written_flags(reference), "flag"));
+    let keys = located(KEYS, declared_keys(keys));
+    let mut problems = compare(&keys, REFERENCE, &written_keys(reference), "key");
+    let flags = declared(repository, &CONFIGURED);
+    problems.extend(compare(&flags, REFERENCE, &written_flags(reference), "flag"));
+    for (page, files) in PAGES {
+        let flags = declared(repository, files);
+        let written = tabled_flags(text(page).unwrap_or_default());
+        problems.extend(compare(&flags, page, &written, "flag"));
+    }
+    problems.extend(without_page(repository));
+    problems
+}
+
+/// Returns the flags that are declared in files without a document.
+fn without_page(repository: &Repository) -> Vec<Problem> {
+    let has_page = |name: &str| {
+        CONFIGURED.contains(&name) || PAGES.iter().any(|(_, files)| files.contains(&name))
+    };
+    let mut problems = Vec::new();
+    for (path, _) in repository.texts("rs") {
+        let Some(name) = path.strip_prefix(COMMANDS).filter(|name| !has_page(name)) else {
+            continue;
+        };
+        for (flag, (path, line)) in declared(repository, &[name]) {
+            let fix = "name the file in PAGES of xtask/src/reference.rs, with its document";
+            let what = format!("the flag {flag} is in no document");
+            problems.push(Problem::new(&path, line, what, fix));
+        }
+    }
     problems
 }
 
 /// Names, each with its line.
 type Names = BTreeMap<String, usize>;
 
-fn compare(code: &str, declared: &Names, written: &Names, kind: &str) -> Vec<Problem> {
+/// Names, each with its file and line.
+type Located = BTreeMap<String, (String, usize)>;
+
+fn located(path: &str, names: Names) -> Located {
+    names.into_iter().map(|(name, line)| (name, (path.to_owned(), line))).collect()
+}
+
+/// Returns the flags that files below [`COMMANDS`] declare.
+fn declared(repository: &Repository, files: &[&str]) -> Located {
+    let mut all = Located::new();
+    for file in files {
+        let path = format!("{COMMANDS}{file}");
+        let text = repository.files.get(&path).and_then(|file| file.text.as_deref());
+        all.extend(located(&path, declared_flags(text.unwrap_or_default())));
+    }
+    all
+}
+
+fn compare(declared: &Located, page: &str, written: &Names, kind: &str) -> Vec<Problem> {
     let missing = declared.iter().filter(|(name, _)| !written.contains_key(*name));
     let surplus = written.iter().filter(|(name, _)| !declared.contains_key(*name));
-    let missing = missing.map(|(name, line)| {
-        let what = format!("the {kind} {name} is not in {REFERENCE}");
+    let missing = missing.map(|(name, (code, line))| {
+        let what = format!("the {kind} {name} is not in {page}");
         Problem::new(code, *line, what, "describe it there: meaning, default, bounds")
     });
     let surplus = surplus.map(|(name, line)| {
         let what = format!("the {kind} {name} does not exist");
-        Problem::new(REFERENCE, *line, what, format!("take it out, or declare it in {code}"))
+        Problem::new(page, *line, what, "take it out, or declare it")
     });
     missing.chain(surplus).collect()
 }
@@ -65,24 +123,35 @@ fn declared_flags(code: &str) -> Names {
     flags.map(|(flag, line)| (format!("--{flag}"), line)).collect()
 }
 
-/// Returns the first cells of the tables whose first column is called `key`.
+/// Returns the keys in the tables whose first column is called `key`.
 fn written_keys(reference: &str) -> Names {
-    let mut keys = Names::new();
+    tabled(reference, "key")
+}
+
+/// Returns the flags in the tables whose first column is called `flag`.
+fn tabled_flags(page: &str) -> Names {
+    tabled(page, "flag")
+}
+
+/// Returns the first words in the first cells of the tables whose first column is called `head`.
+fn tabled(page: &str, head: &str) -> Names {
+    let mut names = Names::new();
     let mut within = false;
-    for (index, line) in reference.lines().enumerate() {
+    for (index, line) in page.lines().enumerate() {
         let Some(row) = line.strip_prefix('|') else {
             within = false;
             continue;
         };
         let cell = row.split('|').next().unwrap_or_default().trim();
-        within |= cell == "key";
-        if let Some(key) = cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`'))
+        within |= cell == head;
+        if let Some(quoted) = cell.strip_prefix('`')
             && within
         {
-            keys.insert(key.to_owned(), index + 1);
+            let name = quoted.split([' ', '`']).next().unwrap_or_default();
+            names.insert(name.to_owned(), index + 1);
         }
     }
-    keys
+    names
 }
 
 /// Returns every word in backticks that begins like a flag.
@@ -106,25 +175,36 @@ struct Field {
     line: usize,
 }
 
-/// Collects the named fields of all structs.
+/// Collects the named fields of all structs and of the variants of all enums.
 #[derive(Default)]
 struct Fields {
     all: Vec<Field>,
 }
 
-impl<'ast> Visit<'ast> for Fields {
-    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        for field in &item.fields {
+impl Fields {
+    fn take(&mut self, owner: &syn::Ident, fields: &syn::Fields) {
+        for field in fields {
             let Some(ident) = &field.ident else { continue };
             let name = ident.to_string();
             self.all.push(Field {
-                owner: item.ident.to_string(),
+                owner: owner.to_string(),
                 flag: field.attrs.iter().find_map(|attribute| long_flag(attribute, &name)),
                 line: ident.span().start().line,
                 name,
             });
         }
+    }
+}
+
+impl<'ast> Visit<'ast> for Fields {
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.take(&item.ident, &item.fields);
         visit::visit_item_struct(self, item);
+    }
+
+    fn visit_variant(&mut self, variant: &'ast syn::Variant) {
+        self.take(&variant.ident, &variant.fields);
+        visit::visit_variant(self, variant);
     }
 }
 
@@ -150,7 +230,9 @@ fn long_flag(attribute: &syn::Attribute, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FLAGS, KEYS, REFERENCE, Repository, check};
+    use super::{KEYS, REFERENCE, Repository, check};
+
+    const FLAGS: &str = "crates/cli/src/serve.rs";
 
     const DECLARED_KEYS: &str = "struct RawConfig { threads: i64 }\nstruct Place { line: u32 }\n";
     const DECLARED_FLAGS: &str = "struct Serve {\n\
@@ -178,5 +260,36 @@ mod tests {
             assert!(found.iter().any(|what| what.contains(part)), "{part}: {found:?}");
         }
         assert_eq!(found.len(), 3);
+    }
+
+    #[test]
+    fn every_command_has_its_flags_in_a_table_of_its_document() {
+        let top = "struct Top {\n#[arg(long)]\nonce: bool,\n}\n\
+            enum Command { Go {\n#[arg(long, value_name = \"A|B\")]\nway: String,\n} }\n";
+        let other = "struct Other {\n#[arg(long)]\nlost: bool,\n}\n";
+        let table = "| flag | meaning |\n|---|---|\n";
+        for (rows, expected) in [
+            ("| `--once` | Once |\n| `--way A\\|B` | Way |\n", vec![]),
+            ("| `--once` | Once |\n", vec!["the flag --way is not in docs/sharing.md"]),
+            (
+                "| `--way A\\|B` | Way |\n| `--twice N` | |\n",
+                vec![
+                    "the flag --once is not in docs/sharing.md",
+                    "the flag --twice does not exist",
+                ],
+            ),
+        ] {
+            let page = format!("`--other`\n\n{table}{rows}");
+            let files = [
+                (KEYS, ""),
+                (REFERENCE, ""),
+                ("crates/cli/src/top.rs", top),
+                ("crates/cli/src/other.rs", other),
+                ("docs/sharing.md", page.as_str()),
+            ];
+            let found = check(&Repository::of(&files)).into_iter().map(|problem| problem.what);
+            let expected = [expected, vec!["the flag --lost is in no document"]].concat();
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{rows}");
+        }
     }
 }

@@ -4,8 +4,8 @@ use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::repository::Repository;
 use crate::{
-    circles, comments, documents, floors, folders, licences, mutation, reference, sizes, source,
-    unsafety, words,
+    circles, comments, documents, floors, folders, impls, licences, map, mutation, reference,
+    sizes, source, unsafety, words,
 };
 
 /// Returns the number of files checked, and their problems.
@@ -20,7 +20,9 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     problems.extend(words::check(&repository));
     problems.extend(reference::check(&repository));
     problems.extend(circles::check(&repository));
+    problems.extend(map::check(&repository));
     problems.extend(folders::check(&repository));
+    problems.extend(impls::check(&repository));
     problems.extend(floors::check(&metadata));
     problems.extend(licences::check(&metadata));
     problems.sort();

@@ -1,4 +1,6 @@
-//! Words that the glossary has replaced: refused in documents and in doc comments.
+//! Words that the glossary has replaced: refused in documents, in doc comments and in identifiers.
+
+use proc_macro2::{TokenStream, TokenTree};
 
 use crate::documents::prose;
 use crate::problem::Problem;
@@ -17,7 +19,7 @@ struct Replaced<'a> {
     instead: &'a str,
 }
 
-/// Returns the replaced words in documents, outside code, and in doc comments.
+/// Returns the replaced words in documents, outside code, in doc comments and in identifiers.
 pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
     let glossary = repository.texts("md").find(|(path, _)| *path == GLOSSARY);
     let replaced = replaced(glossary.map_or("", |(_, text)| text));
@@ -32,7 +34,56 @@ pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
     for (path, text) in repository.texts("rs") {
         problems.extend(doc_comments(text).flat_map(|(line, it)| found(path, line, it, &replaced)));
     }
+    problems.extend(old_names(repository, &replaced));
     problems
+}
+
+/// Returns the identifiers with replaced words.
+fn old_names(repository: &Repository, replaced: &[Replaced<'_>]) -> Vec<Problem> {
+    let spaced = |word: &str| word.replace('-', " ");
+    let replaced: Vec<(String, &str)> =
+        replaced.iter().map(|it| (spaced(it.word), it.instead)).collect();
+    let mut problems = Vec::new();
+    for (path, text) in repository.texts("rs") {
+        let mut names = Vec::new();
+        // A file that does not parse is reported elsewhere.
+        identifiers(&text.parse().unwrap_or_default(), &mut names);
+        for (line, name) in names {
+            let words = words_of(&name);
+            let Some((word, instead)) = replaced.iter().find(|(word, _)| holds(&words, word))
+            else {
+                continue;
+            };
+            let what = format!("«{word}» in the identifier {name} is not used here");
+            problems.push(Problem::new(path, line, what, format!("use {instead}")));
+        }
+    }
+    problems
+}
+
+/// Collects the identifiers among `tokens`, each with its line.
+fn identifiers(tokens: &TokenStream, names: &mut Vec<(usize, String)>) {
+    for token in tokens.clone() {
+        match token {
+            TokenTree::Ident(ident) => names.push((ident.span().start().line, ident.to_string())),
+            TokenTree::Group(group) => identifiers(&group.stream(), names),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+/// Splits an identifier into words in small letters, with a space between them.
+fn words_of(name: &str) -> String {
+    let mut words = String::new();
+    let mut before = ' ';
+    for c in name.chars() {
+        if c == '_' || before.is_lowercase() && c.is_uppercase() {
+            words.push(' ');
+        }
+        words.extend(c.to_lowercase().filter(|c| *c != '_'));
+        before = c;
+    }
+    words
 }
 
 /// Reads the rows of the glossary's table, in which commas separate words with one meaning.
@@ -124,13 +175,21 @@ mod tests {
         let text = [
             "//! Frozen.",
             "// frozen",
-            "fn frozen() {} // frozen",
+            "fn flushed() {} // frozen",
             "    /// A freeze.",
             "/// ```",
             "/// frozen",
             "/// ```",
         ];
         assert_eq!(lines("crates/media/a.rs", &text.join("\n")), [1, 4]);
+    }
+
+    #[test]
+    fn replaced_words_are_found_in_identifiers() {
+        let text = "struct OneFreeze;\nfn cache_of_entries() { let unfrozen = \"frozen\"; }\n\
+                    const FROZEN: u8 = 1; // freeze\nfn f() { g!(was_frozen, Freezer) }\n";
+        assert_eq!(lines("crates/media/a.rs", text), [1, 2, 3, 4]);
+        assert_eq!(lines("crates/store/a.rs", text), [1, 2, 3, 4]);
     }
 
     #[test]

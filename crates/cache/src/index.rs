@@ -2,7 +2,8 @@
 //! and linear hashing, so that the table grows and shrinks a bucket at a time at a constant load.
 //!
 //! A bucket is 64 bytes: a header word (bit 0 lock, upper half version) and seven slot words (16
-//! bits of tag, 8 of heat, 40 of location plus one). A slot without a location is free.
+//! bits of tag, 8 of heat, 40 of location plus one). A slot without a location is free. Arenas take
+//! half of the locations; those with the upper bit set are the room for keys outside of DRAM.
 //!
 //! Rules of access:
 //! 1. Slots and headers are written only under the bucket's lock bit, with one exception: readers
@@ -75,6 +76,12 @@ impl Found {
     /// equal location proves nothing, since holes are filled again: the version must be equal.
     pub(crate) fn is_still(&self, before: &Found) -> bool {
         self.at == before.at && self.header ^ before.header < VERSION
+    }
+
+    /// Returns the offset of the slot's bucket, and the bucket's header as it was read.
+    #[inline(always)]
+    pub(crate) fn bucket(self) -> (u64, u64) {
+        (self.bucket_at(), self.header)
     }
 
     /// Returns the item's history.
@@ -215,7 +222,7 @@ fn word_of(hash: u64, location: u64, heat: Heat) -> u64 {
 /// Returns the bucket of hash bits `h` among `n` buckets, by linear hashing.
 #[inline(always)]
 fn address(h: u64, n: u64) -> u64 {
-    let high = u64::MAX >> n.leading_zeros();
+    let high = u64::MAX >> (n | 1).leading_zeros();
     let wide = h & high;
     if wide < n { wide } else { h & (high >> 1) }
 }
@@ -309,6 +316,27 @@ impl Index {
         (word >> 48 == tag).then_some(Probe { found: Found { at, header, word }, line })
     }
 
+    /// Returns true if no slot has the key's tag: a proven miss.
+    #[inline(always)]
+    pub(crate) fn is_absent(&self, hash: u64) -> bool {
+        let n = self.buckets.load(Ordering::Acquire);
+        let (first, second) = addresses(hash, n);
+        let buckets = self.two(first, second);
+        let headers = buckets.headers();
+        fence(Ordering::Acquire);
+        buckets.matches(tag_of(hash)) == 0 && self.are_unmoved(&buckets, headers, n)
+    }
+
+    /// Returns true if no slot of two buckets changed since their headers were read, nor the number
+    /// of buckets.
+    #[inline(always)]
+    fn are_unmoved(&self, buckets: &Two<'_>, before: (u64, u64), n: u64) -> bool {
+        fence(Ordering::Acquire);
+        let now = buckets.headers();
+        (now.0 ^ before.0) | (now.1 ^ before.1) < VERSION
+            && self.buckets.load(Ordering::Relaxed) == n
+    }
+
     /// Finds the slot whose tag matches and for whose location `look` returns a value; `None` is a
     /// proven miss. A hit must be proven with `unchanged` after the record was read.
     ///
@@ -338,11 +366,7 @@ impl Index {
                 }
                 mask &= mask - 1;
             }
-            fence(Ordering::Acquire);
-            let now = buckets.headers();
-            let unmoved = (now.0 ^ headers.0) | (now.1 ^ headers.1) < VERSION
-                && self.buckets.load(Ordering::Relaxed) == n;
-            if unmoved {
+            if self.are_unmoved(&buckets, headers, n) {
                 return None;
             }
         }
@@ -404,12 +428,11 @@ impl Index {
         self.table.store_u8(found.at + HEAT_BYTE, heat.0, Ordering::Relaxed);
     }
 
-    /// Locks the bucket of a slot that was found and calls `change`. Does nothing if the bucket is
-    /// locked or the slot has changed: readers do not wait for writers.
-    pub(crate) fn try_locked(&self, found: &Found, change: impl FnOnce()) {
-        let at = found.bucket_at();
+    /// Locks the bucket at `at` and calls `change`. Does nothing if the bucket is locked or has
+    /// changed since its header was read: readers do not wait for writers.
+    pub(crate) fn try_locked(&self, at: u64, before: u64, change: impl FnOnce()) {
         let header = self.table.load_u64(at, Ordering::Relaxed);
-        if header & LOCK != 0 || header ^ found.header >= VERSION {
+        if header & LOCK != 0 || header ^ before >= VERSION {
             return;
         }
         let locked = self.table.compare_exchange_u64(
@@ -523,8 +546,9 @@ impl Index {
         let n = self.buckets.load(Ordering::Acquire);
         let (first, second) = addresses(hash, n);
         // Breadth first: each step names the bucket to search and the slot that would move there.
-        let mut steps: Vec<Step> =
-            vec![Step { bucket: first, from: None }, Step { bucket: second, from: None }];
+        let mut steps = Vec::with_capacity(2 + 2 * SLOTS);
+        steps.push(Step { bucket: first, from: None });
+        steps.push(Step { bucket: second, from: None });
         self.fetch_records(first, fetch);
         self.fetch_records(second, fetch);
         let mut next = 0;

@@ -4,8 +4,9 @@
 pub(crate) const MAGIC: [u8; 8] = *b"ENTCACHE";
 /// Bytes of the label's block; the first segment follows.
 pub(crate) const LABEL_BYTES: u64 = 4096;
-/// Format number of segments on a medium.
-pub(crate) const FORMAT: u32 = 1;
+/// Format number of segments on a medium, of snapshots and of maps. State of another format is not
+/// used: the cache starts empty.
+pub(crate) const FORMAT: u32 = 2;
 
 /// Identity of the cache that the segments belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

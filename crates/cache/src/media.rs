@@ -10,6 +10,9 @@ use entresol_base::checksum::crc32c;
 use entresol_media::region::RegionOptions;
 use entresol_media::{BlockFile, Direct, Region, RegionError, files, machine};
 
+/// Bytes at the beginning of a medium that the cache's label takes; segments follow.
+pub const LABEL_BYTES: u64 = crate::label::LABEL_BYTES;
+
 /// A medium of values, opened.
 pub enum Medium {
     /// The process's own memory.

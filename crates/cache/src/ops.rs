@@ -15,7 +15,7 @@ pub enum Expiry {
     Never,
     /// Expires when this second begins.
     At(Seconds),
-    /// Has expired already: the meaning of a negative expiry time.
+    /// Expired already: the meaning of a negative expiry time.
     Immediately,
 }
 
@@ -113,7 +113,7 @@ impl Default for GetOptions {
 pub enum Lookup {
     /// The item was found; header and value are in the output.
     Hit(ItemMeta),
-    /// There is no such item.
+    /// The item does not exist.
     Miss,
     /// The item was found, but its value lies on a block file: the header is in the output, with
     /// room for the value behind it, and the caller must carry out the read.
@@ -240,7 +240,7 @@ pub enum Stored {
     TooLarge,
     /// The quota cannot hold the item.
     NoMemory,
-    /// All write buffers are being written to the medium: try again soon.
+    /// Every write buffer is being written to the medium: try again soon.
     Busy,
     /// The old value must be read first: call again with it.
     Pending(PendingRead),
@@ -266,13 +266,13 @@ pub struct DeleteOptions {
 pub enum Deleted {
     /// The item was deleted, emptied or marked stale, as was asked.
     Deleted,
-    /// There is no such item.
+    /// The item does not exist.
     NotFound,
     /// The item has another token.
     Exists,
     /// The quota cannot hold the changed item.
     NoMemory,
-    /// All write buffers are being written to the medium: try again soon.
+    /// Every write buffer is being written to the medium: try again soon.
     Busy,
     /// The value must be read first: call again with it.
     Pending(PendingRead),
@@ -307,7 +307,7 @@ pub enum Counted {
         /// Metadata of the changed item.
         meta: ItemMeta,
     },
-    /// There is no such item.
+    /// The item does not exist.
     NotFound,
     /// The value is no decimal number of 64 bits.
     NotNumeric,
@@ -315,7 +315,7 @@ pub enum Counted {
     Exists,
     /// The quota cannot hold the item.
     NoMemory,
-    /// All write buffers are being written to the medium: try again soon.
+    /// Every write buffer is being written to the medium: try again soon.
     Busy,
     /// The old value must be read first: call again with it.
     Pending(PendingRead),

@@ -11,6 +11,10 @@
 //! | key length | key |
 //! | value length | the value, if it lies here |
 //!
+//! The marks say which of these are there. Bit 30 of the second word, `MORE`, is the format's room
+//! for what a value on several media, or in several pieces, needs beside its key; records without
+//! it pay nothing for that.
+//!
 //! Records start at multiples of four bytes. Everything but the second word and the expiry is
 //! written before the record is published and never again.
 
@@ -38,7 +42,10 @@ pub(crate) mod mark {
     pub(crate) const WIN_SENT: u32 = 1 << 28;
     /// A client may know its token, so its place must not be used again under that token.
     pub(crate) const CAS_SEEN: u32 = 1 << 29;
-    /// No slot of the index names it any more.
+    /// Further fields follow the key: the number of the value's medium, and the pieces that the
+    /// value lies in. No version writes them yet, and a restart takes no such record over.
+    pub(crate) const MORE: u32 = 1 << 30;
+    /// Dead: the index's slots no longer name the record.
     pub(crate) const DEAD: u32 = 1 << 31;
 }
 
@@ -82,9 +89,13 @@ impl Head {
         self.expiry_at() + 4 * u64::from(self.has(mark::EXPIRY))
     }
 
+    /// Returns the offset behind the optional fields that the marks name: a look into a table of
+    /// eight bytes, one for each combination.
     #[inline]
     fn place_at(&self) -> u64 {
-        self.cas_at() + 8 * u64::from(self.has(mark::CAS))
+        const BYTES: u64 = 0x100C_0C08_0804_0400;
+        let fields = self.marks >> mark::CLIENT_FLAGS.trailing_zeros() & 7;
+        self.at + 8 + (BYTES >> (8 * fields) & 0xFF)
     }
 
     /// Returns the offset of the key.

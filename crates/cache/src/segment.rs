@@ -15,7 +15,7 @@ use entresol_base::thread;
 
 /// Deadline of a segment that holds an item without expiry.
 pub(crate) const NEVER: u32 = 0;
-/// No segment has this sequence or a greater one: tokens have 22 bits for places in it.
+/// Bound above the sequences of all segments: tokens have 22 bits for places in one.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 42;
 /// Segments of metadata that are allocated together.
 const BLOCK: usize = 64;
@@ -123,9 +123,11 @@ impl Segment {
         self.live.fetch_add(LIVE_ITEM + bytes, Ordering::Relaxed);
     }
 
-    /// Removes an item from the live ones.
-    pub(crate) fn remove_live(&self, bytes: u64) {
-        self.live.fetch_sub(LIVE_ITEM + bytes, Ordering::Relaxed);
+    /// Removes an item from the live ones. Returns true if it was the last.
+    #[inline]
+    pub(crate) fn remove_live(&self, bytes: u64) -> bool {
+        let item = LIVE_ITEM + bytes;
+        self.live.fetch_sub(item, Ordering::Relaxed) == item
     }
 
     /// Every item was counted in once and out once, and by the same bytes.
@@ -295,15 +297,13 @@ impl Kind {
 /// Sealed segments, by kind in order of sealing, and free segments.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(crate) sealed: Vec<VecDeque<u32>>,
+    sealed: Vec<VecDeque<u32>>,
+    /// Bits of the classes of each log that have a sealed segment.
+    classes: [u64; 2],
     /// Segments in use of the small and of the main log: open, being written, sealed or evicting.
     pub(crate) in_use: [u32; 2],
     /// Newest segments of each log with the sequences of their lives, in order of opening.
     pub(crate) young: [VecDeque<(u32, u64)>; 2],
-    /// No sealed segment has a deadline before this second.
-    pub(crate) next_deadline: u32,
-    /// Number of evictions so far.
-    pub(crate) evictions: u64,
     free: Vec<u32>,
     next_unused: u32,
     segments_max: u32,
@@ -313,10 +313,9 @@ impl Queues {
     pub(crate) fn new(segments_max: u32) -> Self {
         Queues {
             sealed: vec![VecDeque::new(); QUEUES],
+            classes: [0; 2],
             in_use: [0; 2],
             young: [VecDeque::new(), VecDeque::new()],
-            next_deadline: u32::MAX,
-            evictions: 0,
             free: Vec::new(),
             next_unused: 0,
             segments_max,
@@ -362,14 +361,16 @@ impl Queues {
         self.free.push(id);
     }
 
-    /// Queues a sealed segment that expires as a whole at `deadline`.
-    pub(crate) fn push_sealed(&mut self, kind: Kind, id: u32, deadline: u32) {
+    /// Queues a sealed segment.
+    pub(crate) fn push_sealed(&mut self, kind: Kind, id: u32) {
         debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is queued twice");
         debug_assert!(!self.free.contains(&id), "segment {id} was sealed, but is free");
+        self.push_back(kind, id);
+    }
+
+    fn push_back(&mut self, kind: Kind, id: u32) {
         self.sealed[usize::from(kind.0)].push_back(id);
-        if deadline != NEVER {
-            self.next_deadline = self.next_deadline.min(deadline);
-        }
+        self.classes[kind.log() as usize] |= 1 << kind.class();
     }
 
     /// Takes a sealed segment out of the queue that it stands in.
@@ -378,6 +379,9 @@ impl Queues {
         let at = queue.iter().position(|sealed| *sealed == id);
         assert!(at.is_some(), "segment {id} was chosen, but is not queued as {kind:?}");
         at.map(|at| queue.remove(at));
+        if queue.is_empty() {
+            self.classes[kind.log() as usize] &= !(1 << kind.class());
+        }
     }
 
     /// Moves a sealed segment of the small log to the end of the main one; returns its new kind.
@@ -387,13 +391,16 @@ impl Queues {
         self.in_use[Log::Small as usize] -= 1;
         self.in_use[Log::Main as usize] += 1;
         let kind = kind.in_main();
-        self.sealed[usize::from(kind.0)].push_back(id);
+        self.push_back(kind, id);
         kind
     }
 
     /// Returns the front segments of a log's queues with their kinds.
     pub(crate) fn fronts(&self, log: Log) -> impl Iterator<Item = (Kind, u32)> + '_ {
-        (0..CLASSES as u8).filter_map(move |class| {
+        let mut classes = self.classes[log as usize];
+        std::iter::from_fn(move || {
+            let class = (classes != 0).then(|| classes.trailing_zeros() as u8)?;
+            classes &= classes - 1;
             let kind = Kind::new(log, class);
             self.sealed[usize::from(kind.0)].front().map(|id| (kind, *id))
         })

@@ -130,6 +130,8 @@ pub struct Statistics {
     pub access: &'static str,
     /// Items restored at the start.
     pub restored_items: u64,
+    /// Saved segments that could not be restored at the start.
+    pub lost_segments: u64,
     /// Device nanoseconds charged to the account.
     pub device_ns: u64,
     /// Counters of events.

@@ -4,9 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
-use entresol_cache::{Cache, Config, Expiry, GetOptions, Lookup, Store, StoreMode, Stored, Worker};
-use entresol_media::MediumSpec;
+use entresol_base::{ByteSize, Clock, ManualClock, Nanos, Seconds};
+use entresol_cache::{
+    Cache, Config, DeleteOptions, Deleted, Expiry, GetOptions, Lookup, Store, StoreMode, Stored,
+    Worker,
+};
+use entresol_media::account::{BURST_NS, GRANT_NS};
+use entresol_media::{Admission, Limit, MediumSpec};
 
 const OBJECTS: u64 = 1_000_000;
 
@@ -242,4 +246,101 @@ fn refused_stores_take_no_room() {
         used = Some(before);
     }
     assert!(used > Some(2 * 4096), "records of several pages");
+}
+
+/// Upkeep looks for such segments only when one may have lost its last item.
+#[test]
+fn segments_whose_items_were_all_deleted_are_freed_at_once() {
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(16)));
+    let now = clock.seconds();
+    for round in 0..3_u64 {
+        let numbers = round * 10_000..round * 10_000 + 10_000;
+        for number in numbers.clone() {
+            put(&mut worker, number, now, &Store::set(&[b'v'; 1000]));
+        }
+        while cache.maintain(now) {}
+        let full = cache.statistics().segments;
+        assert!(full > 70, "{full} segments");
+        for number in numbers {
+            let key = key(number);
+            let hash = worker.hash(&key);
+            let deleted = worker.delete(&key, hash, now, &DeleteOptions::default(), None);
+            assert_eq!(deleted, Deleted::Deleted, "{number}");
+        }
+        while cache.maintain(now) {}
+        let left = cache.statistics().segments;
+        assert!(left < 5, "{left} of {full} segments are left");
+    }
+    assert_eq!(cache.statistics().events.evicted_items, 0);
+}
+
+/// Device time that a cache used, the part of it that upkeep used, and the virtual time until then.
+struct Used {
+    all_ns: u64,
+    upkeep_ns: u64,
+    until: Nanos,
+}
+
+/// Stores items and reads each once, so that eviction moves them, under a limit of a tenth of the
+/// medium. Upkeep makes the room for them if `ahead`, else the writer does.
+fn use_under_a_limit(medium: MediumSpec, quota: ByteSize, ahead: bool) -> Used {
+    const ITEMS: u64 = 30_000;
+    /// Items that are stored between an item and its read: too many for it to be young still.
+    const LAG: u64 = 500;
+    let (cache, mut worker, clock) = open(Config {
+        medium,
+        medium_bytes: quota,
+        segment_bytes: Some(ByteSize::kib(64)),
+        ..Config::dram(quota)
+    });
+    let (now, account) = (clock.seconds(), Arc::clone(cache.account()));
+    account.set_limit(Limit::Share(SHARE));
+    let mut used = Used { all_ns: 0, upkeep_ns: 0, until: Nanos(0) };
+    for number in 0..ITEMS {
+        loop {
+            match worker.admit(used.until) {
+                Admission::Go => break,
+                Admission::Wait { until } => used.until = until,
+                Admission::Stopped => panic!("the tenant has a share"),
+            }
+        }
+        put(&mut worker, number, now, &Store::set(&[b'v'; 1000]));
+        if let Some(earlier) = number.checked_sub(LAG) {
+            holds(&mut worker, earlier, now);
+        }
+        let before = account.used_ns();
+        while ahead && cache.maintain(now) {}
+        used.upkeep_ns += account.used_ns() - before;
+    }
+    used.all_ns = account.used_ns();
+    used
+}
+
+/// Share of the medium that the tenant of `use_under_a_limit` has.
+const SHARE: f64 = 0.1;
+
+#[test]
+fn what_evictions_use_of_a_medium_counts_against_the_tenants_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let pmem = MediumSpec::Pmem { path: dir.path().join("pmem"), assume_dax: true };
+    let file = MediumSpec::File { path: dir.path().join("file"), model: None };
+    for (medium, ahead) in [
+        (MediumSpec::Dram, true),
+        (MediumSpec::Dram, false),
+        (pmem.clone(), true),
+        (pmem, false),
+        (file, true),
+    ] {
+        let what = format!("{medium}, room ahead: {ahead}");
+        let alone = use_under_a_limit(medium.clone(), ByteSize::mib(128), false);
+        let used = use_under_a_limit(medium.clone(), ByteSize::mib(8), ahead);
+        // Without evictions the same requests use less: else nothing is shown here.
+        let evictions_ns = used.all_ns - alone.all_ns;
+        assert!(evictions_ns > used.all_ns / 5, "{what}: {evictions_ns} of {} ns", used.all_ns);
+        assert_eq!(used.upkeep_ns > 0, ahead, "{what}");
+        // The last request, a grant, and a segment that was passed may not have been paid for yet.
+        let pass_ns = used.all_ns / 100 + GRANT_NS;
+        let allowed_ns = (SHARE * (used.until.0 + BURST_NS) as f64) as u64 + pass_ns;
+        assert!(used.all_ns <= allowed_ns, "{what}: {} ns, at most {allowed_ns}", used.all_ns);
+    }
 }

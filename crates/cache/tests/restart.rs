@@ -563,3 +563,91 @@ fn what_a_start_had_no_room_for_does_not_come_back_later() {
 fn a_kill_of_a_cache_in_dram_leaves_an_empty_one() {
     assert_eq!(check_kill("dram", 1, 1000), 0);
 }
+
+/// Damage to any bit of the map's header may cost all items, but brings none back that was flushed,
+/// is to be flushed, or expires at a time that cannot be known.
+#[test]
+fn no_bit_of_the_maps_header_brings_a_void_item_back() {
+    const HEADER_USED_BYTES: usize = 104;
+    let dir = tempfile::tempdir().unwrap();
+    let config = || Config {
+        dram_bytes: ByteSize::mib(1),
+        segment_bytes: Some(ByteSize::kib(8)),
+        value_bytes_max: Some(ByteSize::kib(1)),
+        seed: Some(1),
+        ..config("dram", dir.path())
+    };
+    let stopped_at = Seconds(1_000_000);
+    let cache = Cache::open(config(), Arc::new(ManualClock::at(stopped_at))).unwrap();
+    let mut worker = cache.worker();
+    store(&cache, &mut worker, b"flushed", stopped_at, &Store::set(b"1"));
+    cache.flush_all(stopped_at, 0);
+    store(&cache, &mut worker, b"eternal", stopped_at, &Store::set(b"2"));
+    let expiry = Expiry::At(Seconds(stopped_at.0 + 1000));
+    store(&cache, &mut worker, b"expires", stopped_at, &Store { expiry, ..Store::set(b"3") });
+    cache.flush_all(stopped_at, 100);
+    drop(worker);
+    cache.close().unwrap();
+    drop(cache);
+    let state = dir.path().join("state");
+    let files: Vec<(PathBuf, Vec<u8>)> = std::fs::read_dir(&state)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
+        .collect();
+    let mut survived = 0;
+    for bit in std::iter::once(None).chain((0..HEADER_USED_BYTES * 8).map(Some)) {
+        for (path, bytes) in &files {
+            let mut bytes = bytes.clone();
+            if let Some(bit) = bit.filter(|_| path.extension().is_some_and(|it| it == "map")) {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            std::fs::write(path, bytes).unwrap();
+        }
+        // The clock ran back: when the item expires is unknown.
+        let early = Seconds(stopped_at.0 - 50);
+        let Ok(cache) = Cache::open(config(), Arc::new(ManualClock::at(early))) else {
+            assert!(bit.is_some_and(|bit| bit < 64), "bit {bit:?}: a cache is refused");
+            continue;
+        };
+        let mut worker = cache.worker();
+        let mut has = |key: &[u8], now| get(&cache, &mut worker, key, now).is_some();
+        assert!(!has(b"flushed", early), "bit {bit:?}: a flushed item");
+        assert!(!has(b"expires", early), "bit {bit:?}: an item that expires");
+        let found = has(b"eternal", early);
+        assert!(found || bit.is_some(), "the undamaged state is restored");
+        survived += u32::from(found);
+        let due = Seconds(stopped_at.0 + 100);
+        assert!(!has(b"eternal", due), "bit {bit:?}: the ordered flush was forgotten");
+    }
+    assert!(survived < 400, "{survived} flips had no effect");
+}
+
+#[test]
+fn the_state_of_another_format_is_dropped_and_named() {
+    for medium in MEDIA {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+        let now = clock.seconds();
+        let open = || Cache::open(config(medium, dir.path()), clock.clone()).unwrap();
+        let cache = open();
+        assert_eq!(cache.restore_remarks(), [""; 0], "{medium}");
+        let mut worker = cache.worker();
+        store(&cache, &mut worker, b"key", now, &Store::set(b"1"));
+        drop(worker);
+        cache.close().unwrap();
+        drop(cache);
+        let map = std::fs::read_dir(dir.path().join("state")).unwrap().map(|it| it.unwrap().path());
+        let map = map.into_iter().find(|it| it.extension().is_some_and(|it| it == "map")).unwrap();
+        let mut bytes = std::fs::read(&map).unwrap();
+        bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
+        std::fs::write(&map, bytes).unwrap();
+        let cache = open();
+        let [remark] = &cache.restore_remarks()[..] else { panic!("{medium}: one remark") };
+        assert!(remark.contains("it has format 1, and this version writes "), "{remark}");
+        assert_eq!(cache.statistics().items, 0, "{medium}");
+        drop(cache);
+        let remarks = open().restore_remarks();
+        assert!(!remarks.iter().any(|it| it.contains("format")), "{remarks:?}");
+    }
+}

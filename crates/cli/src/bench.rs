@@ -9,7 +9,10 @@ use crate::trace;
 use crate::ycsb;
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, duration};
-use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
+use entresol_bench::direct::lab::known_models;
+use entresol_bench::direct::{
+    DirectOptions, ModelledOptions, direct_steps, modelled_steps, run_direct, run_modelled,
+};
 use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
 use entresol_bench::replay::MediumSpec;
@@ -66,14 +69,20 @@ struct CacheArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In process")]
 struct DirectArguments {
+    /// Medium of the values: dram, or model:NAME, which runs the cache on a model of a device in
+    /// virtual time.
+    #[arg(long, value_name = "MEDIUM", default_value_t = MediumSpec::Dram,
+        conflicts_with = "server")]
+    medium: MediumSpec,
     /// Operations in a timed loop.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, conflicts_with = "server")]
     operations: u32,
     /// Number of runs of every loop; medians are reported.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "server")]
     rounds: usize,
     /// Request huge pages for the cache.
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(conflicts_with = "server")]
     huge_pages: bool,
 }
 
@@ -88,29 +97,32 @@ struct LoadArguments {
     #[arg(long, value_name = "PID", requires = "server")]
     server_pid: Option<u32>,
     /// Dialect of the protocol: text or meta.
-    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
+    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text, requires = "server")]
     protocol: Dialect,
     /// Share of gets; the remaining requests are sets.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, requires = "server")]
     get_share: f64,
     /// Popularity of keys: uniform, zipf or zipf:THETA.
-    #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
+    #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform, requires = "server")]
     distribution: Popularity,
     /// Time to live of a stored value, rounded up to whole seconds; 0 means no expiry.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse)]
+    #[arg(requires = "server")]
     ttl: Duration,
     /// Number of connections.
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "server")]
     connections: usize,
     /// Requests in flight per connection. In a closed loop they are sent in one write, and the next
     /// ones after all replies. In an open loop it is an upper bound.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "server")]
     depth: usize,
     /// Length of the measurement.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
+    #[arg(requires = "server")]
     duration: Duration,
     /// Length of the warm-up.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
+    #[arg(requires = "server")]
     warm_up: Duration,
     /// Open loop: this many requests per second fall due (Poisson), and response times count from
     /// then. Without it, a closed loop.
@@ -199,25 +211,24 @@ fn probing(text: &str) -> Result<Probing, String> {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Command::Cache(arguments) => match (&arguments.load.server, &arguments.against.against) {
-            (None, _) => in_process(arguments),
+            (None, _) => match &arguments.direct.medium {
+                MediumSpec::Dram => in_process(arguments),
+                medium => on_model(arguments, medium),
+            },
             (Some(server), None) => load(arguments, server),
             (Some(server), Some(against)) => against_another(arguments, server, against),
         },
         Command::Index(arguments) => indexes(arguments),
         Command::Trace(arguments) => trace::run(arguments),
-        Command::Ycsb(arguments) => ycsb::run(arguments, interrupt::watch),
+        Command::Ycsb(arguments) => ycsb::run(arguments, |progress, options| {
+            if options.is_temporary() {
+                let made: Vec<_> =
+                    options.directories().map(|it| it.display().to_string()).collect();
+                interrupt::leaves(format!("left: {}, which may be removed", made.join(" and ")));
+            }
+            interrupt::watch(progress)
+        }),
     }
-}
-
-/// Runs a measurement under `progress` and returns its result, also after an interruption.
-pub(crate) fn measured<T>(
-    progress: &Progress,
-    measure: impl FnOnce(&Progress) -> Result<T, BenchError>,
-) -> anyhow::Result<T> {
-    interrupt::watch(progress)?;
-    let result = measure(progress);
-    progress.finish();
-    Ok(result?)
 }
 
 fn bytes(size: ByteSize) -> usize {
@@ -235,15 +246,41 @@ fn in_process(arguments: &CacheArguments) -> anyhow::Result<()> {
         huge_pages: arguments.direct.huge_pages,
         seed: arguments.seed,
     };
+    arguments.output.check("bench-cache")?;
     let progress = Progress::new(direct_steps(&options), "cache in process");
-    let result = measured(&progress, |progress| run_direct(&options, progress))?;
+    let result = interrupt::measured(&progress, |progress| run_direct(&options, progress))?;
+    arguments.output.put(("bench-cache", &progress), &result, &result.tables(), || result.page())
+}
+
+/// Measures a cache on a model, in virtual time.
+fn on_model(arguments: &CacheArguments, medium: &MediumSpec) -> anyhow::Result<()> {
+    let MediumSpec::Model(model) = medium else {
+        let text = format!(
+            "--medium {medium}: use dram or one of {}; bench trace and a server measure files",
+            known_models()
+        );
+        return Err(BenchError::Usage(text).into());
+    };
+    let options = ModelledOptions {
+        model: *model,
+        count: arguments.keys,
+        key_bytes: bytes(arguments.key_size),
+        value_bytes: bytes(arguments.value_size),
+        operations: arguments.direct.operations,
+        rounds: arguments.direct.rounds,
+        threads: arguments.threads.unwrap_or(2),
+        seed: arguments.seed,
+    };
+    let progress = Progress::new(modelled_steps(&options), "cache on a model");
+    let result = interrupt::measured(&progress, |progress| run_modelled(&options, progress))?;
     arguments.output.put(("bench-cache", &progress), &result, &result.tables(), || result.page())
 }
 
 fn load(arguments: &CacheArguments, server: &Address) -> anyhow::Result<()> {
     let options = arguments.load_options(server);
+    arguments.output.check("bench-load")?;
     let progress = Progress::new(options.duration.as_millis() as u64, "load");
-    let result = measured(&progress, |progress| run_load(&options, progress))?;
+    let result = interrupt::measured(&progress, |progress| run_load(&options, progress))?;
     arguments.output.put(("bench-load", &progress), &result, &result.tables(), || result.page())
 }
 
@@ -259,8 +296,9 @@ fn against_another(
         pairs: arguments.against.pairs,
     };
     let runs_ms = options.load.duration.as_millis() as u64 * 2 * options.pairs as u64;
+    arguments.output.check("bench-compare")?;
     let progress = Progress::new(runs_ms, "comparison");
-    let result = measured(&progress, |progress| compare(&options, progress))?;
+    let result = interrupt::measured(&progress, |progress| compare(&options, progress))?;
     arguments.output.put(("bench-compare", &progress), &result, &result.tables(), || result.page())
 }
 
@@ -285,8 +323,9 @@ fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
         rounds: arguments.rounds,
         seed: arguments.seed,
     };
+    arguments.output.check("bench-index")?;
     let progress = Progress::new(index_steps(&options), "indexes");
-    let results = measured(&progress, |progress| run_indexes(&options, progress))?;
+    let results = interrupt::measured(&progress, |progress| run_indexes(&options, progress))?;
     arguments.output.put(("bench-index", &progress), &results, &results.tables(), || results.page())
 }
 
@@ -313,5 +352,51 @@ impl CacheArguments {
             server_pid: load.server_pid,
             seed: self.seed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use crate::Arguments;
+
+    #[test]
+    fn a_flag_of_the_other_kind_of_measurement_is_refused() {
+        let refused = |line: &str| {
+            let words = format!("entresol bench {line}");
+            let found = Arguments::command().try_get_matches_from(words.split(' '));
+            found.err().map(|error| (error.kind(), error.to_string()))
+        };
+        for flag in [
+            "--protocol meta",
+            "--get-share 0.5",
+            "--distribution zipf",
+            "--ttl 1s",
+            "--connections 2",
+            "--depth 2",
+            "--duration 1s",
+            "--warm-up 1s",
+            "--rate 10",
+            "--verify",
+            "--no-preload",
+            "--server-pid 1",
+        ] {
+            let (kind, text) = refused(&format!("cache {flag}")).expect("refused without a server");
+            assert_eq!(kind, ErrorKind::MissingRequiredArgument, "{flag}");
+            assert!(text.contains("--server"), "{text}");
+            assert_eq!(refused(&format!("cache {flag} --server localhost:1")), None);
+        }
+        for flag in ["--operations 5", "--rounds 1", "--huge-pages false"] {
+            let (kind, text) = refused(&format!("cache {flag} --server localhost:1"))
+                .expect("refused with a server");
+            assert_eq!(kind, ErrorKind::ArgumentConflict, "{flag}");
+            assert!(text.contains("--server"), "{text}");
+            assert_eq!(refused(&format!("cache {flag}")), None);
+        }
+        let trace = "trace --file a --format keys --protocol meta";
+        let (kind, _) = refused(trace).expect("refused without a server");
+        assert_eq!(kind, ErrorKind::MissingRequiredArgument);
     }
 }

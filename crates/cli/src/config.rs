@@ -7,6 +7,7 @@ use entresol_service::config::{ConfigError, Problem, Settings};
 use serde_json::{Value, json};
 
 use crate::serve::{machine, read_file};
+use crate::standard::{Out, judged, print};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -26,22 +27,28 @@ enum Command {
     },
 }
 
-#[expect(clippy::print_stdout, reason = "the answer to the command")]
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Command::Check { file, json } = &arguments.command;
     let text = read_file(file)?;
     let name = file.to_string_lossy();
     let checked = entresol_service::config::parse_with(&name, &text, &machine(), |_| {});
     if *json {
-        println!("{:#}", as_json(file, &checked));
-        return Ok(checked.map(drop)?);
+        let printed = print(format_args!("{:#}\n", as_json(file, &checked)));
+        return judged(printed.map_err(Into::into), checked.map(drop).map_err(Into::into));
     }
     let settings = checked?;
     let tenants = settings.tenants.len();
     let several = if tenants == 1 { "" } else { "s" };
     let policy = settings.sharing.policy.name();
-    println!("{}: no mistakes; {tenants} tenant{several}, sharing policy {policy}", file.display());
-    Ok(())
+    let file = file.display();
+    let mut out = Out::default();
+    for doubt in settings.doubts(&machine()) {
+        out.put(format_args!("{file}: warning: {doubt}\n"))?;
+    }
+    out.put(format_args!(
+        "{file}: no mistakes; {tenants} tenant{several}, sharing policy {policy}\n"
+    ))?;
+    Ok(out.flush()?)
 }
 
 fn as_json(file: &Path, checked: &Result<Settings, ConfigError>) -> Value {
@@ -54,6 +61,7 @@ fn as_json(file: &Path, checked: &Result<Settings, ConfigError>) -> Value {
         "file": file.display().to_string(),
         "tenants": settings.map(|it| it.tenants.len()),
         "policy": settings.map(|it| it.sharing.policy.name()),
+        "warnings": settings.map(|it| it.doubts(&machine())).unwrap_or_default(),
         "problems": problems.iter().map(problem).collect::<Vec<_>>(),
         "pass": settings.is_some(),
     })

@@ -30,7 +30,7 @@ impl Form {
         match self {
             Form::Text => String::from_utf8(bytes.to_vec()).map_err(|error| {
                 let at = error.utf8_error().valid_up_to();
-                format!("byte {at} of {} is not UTF-8: use --form hex or base64", bytes.len())
+                format!("byte {at} of {} is not UTF-8: use --encoding hex or base64", bytes.len())
             }),
             Form::Hex => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
             Form::Base64 => Ok(STANDARD.encode(bytes)),

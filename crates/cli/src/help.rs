@@ -14,6 +14,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("top", &["entresol top", "entresol top --server localhost:11280 --once --json"]),
+    ("user", &["entresol user add --auth-file users ann"]),
+    ("user add", &["entresol user add --auth-file users --tenant sessions ann"]),
+    ("user remove", &["entresol user remove --auth-file users ann"]),
     ("config", &["entresol config check entresol.toml"]),
     ("config check", &["entresol config check entresol.toml"]),
     ("bench", &["entresol bench cache --keys 100000 --rounds 1"]),
@@ -46,6 +49,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("reproduce", &["entresol reproduce --list", "entresol reproduce 000-table3"]),
     ("torture", &["entresol torture store --duration 10s"]),
     ("torture media", &["entresol torture media --duration 10s --structure log"]),
+    ("torture fill", &["entresol torture fill --directory /var/tmp/full --size 256MiB --cycles 2"]),
+    ("torture flips", &["entresol torture flips --flips 500"]),
     ("torture cache", &["entresol torture cache --duration 10s"]),
     ("torture index", &["entresol torture index --duration 10s --index sv-tree"]),
     (
@@ -102,7 +107,7 @@ const STATUSES: &[(&str, &str)] = &[
 
 /// Exit status of all other commands.
 const STATUS: &str = "0 done, 1 a check or comparison failed, 2 the arguments or the \
-                      configuration are wrong, 130 interrupted";
+                      configuration are wrong, 130 interrupted, 141 the output is read no longer";
 
 fn of<T: Copy>(path: &str, all: &[(&str, T)]) -> Option<T> {
     all.iter().find(|(name, _)| *name == path).map(|(_, it)| *it)
@@ -134,6 +139,23 @@ mod tests {
         for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
             paths(below, format!("{path} {}", below.get_name()).trim_start(), all);
         }
+    }
+
+    fn check_help(command: &Command, path: &str) {
+        for argument in command.get_arguments() {
+            let name = argument.get_id();
+            assert!(argument.get_help().is_some(), "entresol {path}: {name} has no help");
+        }
+        for below in command.get_subcommands() {
+            let about = below.get_about();
+            assert!(about.is_some(), "entresol {path} {} has no help", below.get_name());
+            check_help(below, format!("{path} {}", below.get_name()).trim_start());
+        }
+    }
+
+    #[test]
+    fn every_argument_of_every_command_has_a_help_text() {
+        check_help(&Arguments::command(), "");
     }
 
     #[test]

@@ -6,23 +6,29 @@ mod config;
 mod form;
 mod help;
 mod interrupt;
+mod logging;
 mod output;
 mod profile;
 mod renamed;
 mod reproduce;
 mod serve;
+mod standard;
 mod store;
 mod top;
 mod torture;
 mod trace;
+mod user;
 mod ycsb;
 
 use std::error::Error;
 use std::fmt;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use entresol_measure::BenchError;
+
+use standard::{OutputError, complain};
 
 /// A multi-tenant cache on the media of your choice, for memcached's clients.
 #[derive(Debug, Parser)]
@@ -38,6 +44,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Show live in the terminal how a running server's tenants share.
     Top(top::Arguments),
+    /// Add and remove the users of a server whose clients must authenticate.
+    User(user::Arguments),
     /// Examine a configuration without running it.
     Config(config::Arguments),
     /// Measure the cache or an index in process, a server under load, a trace, or a store.
@@ -58,6 +66,8 @@ const FAILED: u8 = 1;
 const WRONG: u8 = 2;
 /// Exit status of a check that could not look at everything.
 const INCOMPLETE: u8 = 3;
+/// Exit status of a command whose output is read no longer, which a shell shows for SIGPIPE.
+const UNREAD: u8 = 141;
 
 /// Error of a check that found nothing wrong, but could not look at everything.
 #[derive(Debug)]
@@ -84,28 +94,9 @@ impl fmt::Display for Interrupted {
 impl Error for Interrupted {}
 
 fn main() -> ExitCode {
-    let command = match parse() {
-        Ok(arguments) => arguments.command,
-        Err(error) => {
-            complain(&error);
-            return ExitCode::from(WRONG);
-        }
-    };
-    if matches!(command, Command::Store(_) | Command::Bench(_) | Command::Torture(_)) {
-        // A store opens a file for each run and segment, and reports a limit that is too low.
-        _ = entresol_media::machine::raise_descriptor_limit(u64::MAX);
-    }
-    let done = match command {
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Config(arguments) => config::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Profile(arguments) => profile::run(&arguments),
-        Command::Store(arguments) => store::run(&arguments),
-        Command::Reproduce(arguments) => reproduce::run(&arguments),
-        Command::Torture(arguments) => torture::run(&arguments),
-    };
-    match done {
+    // If this fails, the limit ends the process, as it would without it.
+    let _ = interrupt::outlive_file_size_limit();
+    match parse().and_then(|parsed| parsed.map_or(Ok(()), |it| run(it.command))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
@@ -114,22 +105,50 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses the arguments. Clap prints help and its own errors, and exits; a renamed flag is reported
-/// by the caller.
-fn parse() -> anyhow::Result<Arguments> {
+fn run(command: Command) -> anyhow::Result<()> {
+    if matches!(command, Command::Store(_) | Command::Bench(_) | Command::Torture(_)) {
+        // A store opens a file for each run and segment, and reports a limit that is too low.
+        _ = entresol_media::machine::raise_descriptor_limit(u64::MAX);
+    }
+    match command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::User(arguments) => user::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
+        Command::Store(arguments) => store::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Torture(arguments) => torture::run(&arguments),
+    }
+}
+
+/// Parses the arguments. Returns `None` if they asked for help, which is printed here. Clap prints
+/// its own errors and exits; a renamed flag is reported by the caller.
+fn parse() -> anyhow::Result<Option<Arguments>> {
     let given: Vec<_> = std::env::args_os().collect();
     let matches = help::dressed(Arguments::command(), "").try_get_matches_from(&given);
     let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
-    parsed.map_err(|error| {
-        let words: Vec<String> = given.iter().map(|it| it.to_string_lossy().into()).collect();
-        match renamed::explained(&error, &words) {
-            Some(text) => anyhow::anyhow!(text),
-            None => error.exit(),
-        }
-    })
+    let error = match parsed {
+        Ok(arguments) => return Ok(Some(arguments)),
+        Err(error) => error,
+    };
+    let words: Vec<String> = given.iter().map(|it| it.to_string_lossy().into()).collect();
+    if let Some(text) = renamed::explained(&error, &words) {
+        return Err(anyhow::anyhow!(text));
+    }
+    if error.use_stderr() || std::io::stdout().is_terminal() {
+        // Colours are for clap to decide. It drops what standard error does not take.
+        error.exit();
+    }
+    standard::print(error.render())?;
+    Ok(None)
 }
 
 fn status_of(error: &anyhow::Error) -> u8 {
+    if let Some(error) = error.downcast_ref::<OutputError>() {
+        return if error.is_unread() { UNREAD } else { FAILED };
+    }
     match error {
         _ if error.is::<Incomplete>() => INCOMPLETE,
         _ if error.is::<Interrupted>() => interrupt::status(),
@@ -143,13 +162,5 @@ fn status_of_bench(error: &BenchError) -> u8 {
         BenchError::Interrupted { .. } => interrupt::status(),
         error if error.is_usage() => WRONG,
         _ => FAILED,
-    }
-}
-
-/// Prints an error, each problem on a line of its own.
-#[expect(clippy::print_stderr, reason = "this is where the command's errors are told")]
-fn complain(error: &anyhow::Error) {
-    for line in format!("{error:#}").lines() {
-        eprintln!("entresol: {line}");
     }
 }

@@ -1,6 +1,5 @@
 //! Output of a command's results: tables or JSON on standard output, a page in a folder.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -8,7 +7,10 @@ use clap::Args;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 use entresol_measure::report::{Page, Table};
+use entresol_media::files;
 use serde::Serialize;
+
+use crate::standard::{judged, note, print, put_message};
 
 /// Flags for the output of results.
 #[derive(Debug, Args)]
@@ -34,6 +36,14 @@ struct Labelled<'a, T> {
 }
 
 impl Output {
+    /// Fails if the page cannot be written, before anything is measured for it.
+    pub(crate) fn check(&self, name: &str) -> anyhow::Result<()> {
+        let Some(folder) = &self.report else { return Ok(()) };
+        let path = folder.join(format!("{name}.html"));
+        let checked = files::create_directories(folder).and_then(|()| files::check_writable(&path));
+        checked.with_context(|| format!("cannot write the report {}", path.display()))
+    }
+
     /// Prints tables or JSON and writes the page if requested. Fails if the measurement was
     /// interrupted.
     pub(crate) fn put(
@@ -43,7 +53,8 @@ impl Output {
         tables: &[Table],
         page: impl FnOnce() -> Page,
     ) -> anyhow::Result<()> {
-        let command: Vec<String> = std::env::args().collect();
+        let command: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into()).collect();
         let labelled = Labelled {
             version: env!("CARGO_PKG_VERSION"),
             machine: entresol_media::machine::describe(),
@@ -53,38 +64,42 @@ impl Output {
         };
         let json =
             serde_json::to_string_pretty(&labelled).context("cannot format the result as JSON")?;
-        let printed = self.print(&json, tables);
-        // A failure of one output must not lose the other after a long measurement.
-        if let Some(folder) = &self.report {
+        let tables: Vec<String> = tables.iter().map(Table::to_string).collect();
+        let text = if self.json { format!("{json}\n") } else { tables.join("\n") };
+        self.show(&text, name, || {
             let mut page = page();
             page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));
             page.note(&labelled.command);
             page.raw(&json);
-            save(&page, folder, name)?;
-        }
-        printed?;
+            page
+        })?;
         match labelled.interrupted {
             true => Err(BenchError::Interrupted { has_results: true }.into()),
             false => Ok(()),
         }
     }
 
-    fn print(&self, json: &str, tables: &[Table]) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        if self.json {
-            return writeln!(out, "{json}").context("cannot write to standard output");
+    /// Prints results and writes the page if requested. A failure of one does not lose the other,
+    /// and if nothing else has the results, they follow on standard error.
+    pub(crate) fn show(
+        &self,
+        text: &str,
+        name: &str,
+        page: impl FnOnce() -> Page,
+    ) -> anyhow::Result<()> {
+        let printed = print(text);
+        let saved = self.report.as_ref().map(|folder| save(&page(), folder, name));
+        let is_saved = matches!(saved, Some(Ok(())));
+        if !is_saved && printed.as_ref().is_err_and(|error| !error.is_unread()) {
+            put_message(text);
         }
-        for (position, table) in tables.iter().enumerate() {
-            let gap = if position > 0 { "\n" } else { "" };
-            write!(out, "{gap}{table}").context("cannot write to standard output")?;
-        }
-        Ok(())
+        judged(printed.map_err(Into::into), saved.unwrap_or(Ok(())))
     }
 }
 
 /// Writes the page and prints its path.
-pub(crate) fn save(page: &Page, folder: &Path, name: &str) -> anyhow::Result<()> {
+fn save(page: &Page, folder: &Path, name: &str) -> anyhow::Result<()> {
     let path = page.save(folder, name)?;
-    writeln!(std::io::stderr(), "report: {}", path.display())?;
+    note(format_args!("report: {}", path.display()));
     Ok(())
 }

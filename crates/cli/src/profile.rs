@@ -1,17 +1,17 @@
 //! `entresol profile`: measures a medium and writes its cost table.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use entresol_base::ByteSize;
 use entresol_bench::profile::{ProfileOptions, default_place, profile, save_costs};
 use entresol_measure::progress::Progress;
-use entresol_media::MediumSpec;
+use entresol_media::{MediumSpec, files};
 
 use crate::interrupt;
 use crate::output::Output;
+use crate::standard::note;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     medium: MediumSpec,
     /// A second medium of the same kind, measured by turns with the first.
     #[arg(long, value_name = "MEDIUM")]
-    against: Option<MediumSpec>,
+    against_medium: Option<MediumSpec>,
     /// Measure everything, for minutes.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
@@ -56,10 +56,20 @@ pub(crate) struct Arguments {
     output: Output,
 }
 
+/// Returns the file that is made to measure a medium, if there is none yet.
+fn file_of(medium: &MediumSpec) -> Option<&Path> {
+    match medium {
+        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. } => {
+            Some(path.as_path()).filter(|path| !files::exists(path))
+        }
+        _ => None,
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let options = ProfileOptions {
         medium: arguments.medium.clone(),
-        against: arguments.against.clone(),
+        against: arguments.against_medium.clone(),
         full: arguments.full,
         threads: arguments.threads.map(usize::from),
         size: arguments.size,
@@ -67,6 +77,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         keep: arguments.keep,
         seed: arguments.seed,
     };
+    arguments.output.check("profile")?;
+    if let Some(path) = &arguments.save {
+        let problem = || format!("cannot write the cost table {}", path.display());
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            files::create_directories(folder).with_context(problem)?;
+        }
+        files::check_writable(path).with_context(problem)?;
+    }
+    let media = std::iter::once(&arguments.medium).chain(&arguments.against_medium);
+    let made: Vec<String> = media.filter_map(file_of).map(|it| it.display().to_string()).collect();
+    if !arguments.keep && !made.is_empty() {
+        interrupt::leaves(format!("left: {}, which may be removed", made.join(" and ")));
+    }
     let progress = Progress::new(0, "profile");
     interrupt::watch(&progress)?;
     let result = profile(&options, &progress);
@@ -82,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     if let Some(path) = place {
         let sentence = save_costs(&result, &path)?;
-        writeln!(std::io::stderr(), "{sentence}").context("cannot write to standard error")?;
+        note(sentence);
     }
     Ok(())
 }

@@ -14,6 +14,13 @@ struct Renamed {
 
 const FLAGS: &[Renamed] = &[
     renamed("profile", "--media", "--medium", "--medium dram"),
+    renamed("profile", "--against", "--against-medium", "--against-medium model:dram"),
+    renamed("bench trace", "--warm-up", "--warm-up-share", "--warm-up-share 0.5"),
+    renamed("store put", "--form", "--encoding", "--encoding hex"),
+    renamed("store get", "--form", "--encoding", "--encoding hex"),
+    renamed("store del", "--form", "--encoding", "--encoding hex"),
+    renamed("store scan", "--form", "--encoding", "--encoding hex"),
+    renamed("store del", "--prefix", "--prefixes", "--prefixes"),
     renamed("bench cache", "--popularity", "--distribution", "--distribution zipf"),
     renamed("bench index", "--node-bytes", "--node-size", "--node-size 256"),
     renamed("bench ycsb", "--staging-bytes", "--staging-most", "--staging-most 1GiB"),
@@ -47,6 +54,16 @@ const ONE_POLICY: &str = "there is one policy; --favour chooses between objects 
 const REMOVED: &[Removed] = &[
     Removed { command: "serve", flag: "--eviction", reason: ONE_POLICY },
     Removed { command: "bench trace", flag: "--eviction", reason: ONE_POLICY },
+    Removed {
+        command: "torture cache",
+        flag: "--nested",
+        reason: "a history of the cache chooses its crashes itself",
+    },
+    Removed {
+        command: "torture cache",
+        flag: "--known",
+        reason: "a history of the cache notes no places in the source",
+    },
 ];
 
 /// Returns a message with the new name, or the reason, if clap refused a command or a flag that was
@@ -100,9 +117,9 @@ mod tests {
             // Another flag may be missing.
             assert!(matches!(kind, None | Some(ErrorKind::MissingRequiredArgument)), "{accepted}");
         }
-        for Removed { command, flag, .. } in REMOVED {
+        for Removed { command, flag, reason } in REMOVED {
             let said = said(&format!("entresol {command} {flag} fifo")).expect("it is explained");
-            assert!(said.contains("--favour"), "{said}");
+            assert!(said.contains(reason), "{said}");
         }
         assert_eq!(said("entresol profile --seconds 3"), None);
         assert_eq!(said("entresol torture store --seeed 3"), None);

@@ -1,7 +1,6 @@
 //! `entresol reproduce`: runs the papers' tables and figures, theirs beside ours.
 
 use std::fmt::Write as _;
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -17,12 +16,14 @@ use entresol_reproduce::{
 use serde::Serialize;
 
 use crate::interrupt;
-use crate::output::{Output, save};
+use crate::output::Output;
+use crate::standard::{judged, note, print};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Entries to run: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; by default
-    /// everything. 002-fig5a is measured in real time and runs only if it is named.
+    /// everything. 002-fig5a and the parts of 004 that end in -here are measured in real time and
+    /// run only if they or their figure are named.
     names: Vec<String>,
     /// List these entries, or all, with what they show and what is missing, and run nothing.
     #[arg(long)]
@@ -63,6 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         None => Known::built_in(),
     };
+    arguments.output.check("reproduce")?;
     let chosen = select(&arguments.names)?;
     let steps = chosen.iter().map(|(_, parts)| parts.len() as u64).sum();
     let progress = Progress::new(steps, "reproduce");
@@ -73,21 +75,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (mut results, took) = reproduce(&chosen, &settings, &progress, jobs);
     progress.finish();
     known.mark(&mut results);
-    let mut out = std::io::stdout().lock();
-    if arguments.output.json {
-        let json =
-            serde_json::to_string_pretty(&results).context("cannot format the results as JSON")?;
-        writeln!(out, "{json}").context("cannot write to standard output")?;
+    let text = if arguments.output.json {
+        let json = serde_json::to_string_pretty(&results);
+        json.context("cannot format the results as JSON")? + "\n"
     } else {
-        write!(out, "{}", results.text()).context("cannot write to standard output")?;
-    }
-    if let Some(folder) = &arguments.output.report {
-        save(&results.page(), folder, "reproduce")?;
-    }
+        results.text().to_string()
+    };
+    let shown = arguments.output.show(&text, "reproduce", || results.page());
     if took.len() > SLOWEST {
-        write!(std::io::stderr(), "{}", slowest(took)).context("cannot write to standard error")?;
+        note(slowest(took).trim_end());
     }
-    if arguments.accept_known { held_to(known, &results) } else { passed(&results) }
+    let verdict = if arguments.accept_known { held_to(known, &results) } else { passed(&results) };
+    judged(shown, verdict)
 }
 
 /// Fails if any check is outside its tolerance.
@@ -103,9 +102,8 @@ fn passed(results: &Reproductions) -> anyhow::Result<()> {
 /// Fails unless exactly the known failures are outside their tolerances.
 fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
     let judgement = known.judge(results)?;
-    let mut err = std::io::stderr().lock();
-    for note in shortened(&judgement.notes) {
-        writeln!(err, "{note}").context("cannot write to standard error")?;
+    for line in shortened(&judgement.notes) {
+        note(line);
     }
     if judgement.problems.is_empty() {
         return Ok(());
@@ -131,7 +129,7 @@ fn list(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let listed = List::of(&select(&names)?, arguments.names.is_empty());
     let text = if arguments.output.json { listed.json()? } else { listed.text() };
-    write!(std::io::stdout().lock(), "{text}").context("cannot write to standard output")
+    Ok(print(text)?)
 }
 
 /// Tables and figures that can be run.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::logging;
 use anyhow::Context;
 use clap::Args;
 use entresol_base::{ByteSize, Clock, SystemClock};
@@ -46,6 +47,12 @@ struct ServerFlags {
     /// 127.0.0.1:11280].
     #[arg(long, value_name = "HOST:PORT|off")]
     admin: Option<String>,
+    /// Ask every client of the admin listener for the token in this file.
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<String>,
+    /// Let only the users in this file speak, with their passwords; `entresol user` makes it.
+    #[arg(long, value_name = "FILE")]
+    auth_file: Option<String>,
     /// Log requests that take longer than this, or off [default: off].
     #[arg(long, value_name = "TIME|off")]
     slow_log: Option<String>,
@@ -61,7 +68,7 @@ struct ServerFlags {
     /// Backend that reads and writes block files: auto, io-uring or threads [default: auto].
     #[arg(long, value_name = "BACKEND")]
     io_backend: Option<String>,
-    /// Allow listeners that other machines can reach; the protocol has no password.
+    /// Allow listeners that other machines can reach, although they ask for no password.
     #[arg(long)]
     allow_remote: bool,
 }
@@ -113,18 +120,23 @@ struct TenantFlags {
     /// Misses that eviction keeps few: objects or bytes [default: objects].
     #[arg(long, value_name = "WHAT")]
     favour: Option<String>,
-    /// For measurements: answer every get with this many bytes and every store with success,
+    /// Answer every get with this many bytes and every store with success, for measurements,
     /// without a cache. The cost of the connection remains.
     #[arg(long, value_name = "SIZE", hide = true)]
     null_store: Option<ByteSize>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    log_to_stderr(arguments.log_level);
+    // Before anything that takes time: a signal must not end a server that restores its caches.
+    let caught = entresol_server::signals::catch().context("cannot catch signals")?;
+    let _log = logging::begin(arguments.log_level);
     entresol_media::machine::give_large_buffers_back();
     let settings = settings(arguments)?;
     if let Some(path) = &arguments.port_file {
         check_port_file(path)?;
+    }
+    for doubt in settings.doubts(&machine()) {
+        tracing::warn!("{doubt}");
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let running = entresol_server::start(settings, clock)?;
@@ -132,16 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         write_ports(path, &running)?;
     }
     let read = || settings_again(arguments);
-    Ok(entresol_server::signals::serve(running, read)?)
-}
-
-fn log_to_stderr(level: LevelFilter) {
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .init();
+    Ok(entresol_server::signals::serve(caught, running, read)?)
 }
 
 /// Returns the processors and the memory of this machine.
@@ -179,7 +182,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
 
 /// Reads the settings again, for a reload.
 fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
-    if arguments.config.is_none() {
+    if arguments.config.is_none() && arguments.server.auth_file.is_none() {
         return Err(
             "there is no configuration file to reload: start the server with --config".to_owned()
         );
@@ -192,6 +195,8 @@ impl ServerFlags {
     fn put_over(&self, raw: &mut RawConfig) {
         put(&mut raw.threads, self.threads);
         put(&mut raw.admin, self.admin.clone());
+        put(&mut raw.admin_token_file, self.admin_token_file.clone());
+        put(&mut raw.auth_file, self.auth_file.clone());
         put(&mut raw.slow_log, self.slow_log.clone());
         put(&mut raw.drain_time, self.drain_time.clone());
         put(&mut raw.restart_from, self.restart_from.clone());
@@ -256,12 +261,9 @@ fn put<T>(place: &mut Option<Spanned<T>>, given: Option<T>) {
 
 /// Checks that the port file can be written, before the server acquires anything.
 fn check_port_file(path: &Path) -> anyhow::Result<()> {
-    let trial = path.with_added_extension("trial");
-    entresol_media::files::write_atomically(&trial, b"")
-        .and_then(|()| entresol_media::files::remove(&trial))
-        .with_context(|| {
-            format!("cannot write the port file {}: give another path", path.display())
-        })
+    entresol_media::files::check_writable(path).with_context(|| {
+        format!("cannot write the port file {}: give another path", path.display())
+    })
 }
 
 fn write_ports(path: &Path, running: &Running) -> anyhow::Result<()> {

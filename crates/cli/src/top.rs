@@ -1,14 +1,15 @@
 //! `entresol top`: shows live in the terminal how the tenants of a running server share.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use entresol_server::view::{MediumRow, TenantRow, View, fetch};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+
+use crate::interrupt;
+use crate::standard::{Out, tell};
 
 /// Switches to another screen, without a cursor, on which long lines are cut and not wrapped.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -27,6 +28,9 @@ pub(crate) struct Arguments {
     /// Admin listener of the server.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11280", value_parser = server)]
     server: SocketAddr,
+    /// File with the token of the admin listener, if it wants one.
+    #[arg(long, value_name = "FILE", value_parser = token)]
+    token_file: Option<String>,
     /// Interval between two looks at the server.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
@@ -36,6 +40,11 @@ pub(crate) struct Arguments {
     /// Print a JSON object for each look instead of the screen.
     #[arg(long)]
     json: bool,
+}
+
+/// Reads the token from a file.
+fn token(path: &str) -> Result<String, String> {
+    entresol_service::config::read_token(std::path::Path::new(path))
 }
 
 fn server(text: &str) -> Result<SocketAddr, String> {
@@ -52,48 +61,48 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    let live = !arguments.json && !arguments.once && out.is_terminal();
+    let mut out = Out::default();
+    let live = !arguments.json && !arguments.once && io::stdout().is_terminal();
     if !live {
         return print_each(arguments, &mut out);
     }
     leave_on_signals()?;
-    write!(out, "{ENTER}").context("cannot write to standard output")?;
+    out.put(ENTER)?;
     let shown = show_each(arguments, &mut out);
-    write!(out, "{LEAVE}").context("cannot write to standard output")?;
+    out.put(LEAVE)?;
+    out.flush()?;
     shown
 }
 
 /// Prints one text for each look, for pipes and scripts. Fails if the first look gets no answer;
 /// later, a server that is restarted comes back.
-fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut view = fetch(arguments.server)?;
+fn print_each(arguments: &Arguments, out: &mut Out) -> anyhow::Result<()> {
+    let mut view = fetch(arguments.server, arguments.token_file.as_deref())?;
     loop {
         let printed = if arguments.json {
             let json = serde_json::to_string(&view).context("cannot format the view as JSON")?;
-            writeln!(out, "{json}")
+            out.put(format_args!("{json}\n"))
         } else {
-            lines(&view, DECISIONS).iter().try_for_each(|line| writeln!(out, "{line}"))
+            let mut lines = lines(&view, DECISIONS).into_iter();
+            lines.try_for_each(|line| out.put(format_args!("{line}\n")))
         };
-        printed.and_then(|()| out.flush()).context("cannot write to standard output")?;
+        printed.and_then(|()| out.flush())?;
         if arguments.once {
             return Ok(());
         }
         view = loop {
             std::thread::sleep(arguments.interval);
-            match fetch(arguments.server) {
+            match fetch(arguments.server, arguments.token_file.as_deref()) {
                 Ok(view) => break view,
-                Err(error) => {
-                    let _ = writeln!(io::stderr(), "entresol: {error:#}; trying again");
-                }
+                Err(error) => tell(&format!("{error:#}; trying again")),
             }
         };
     }
 }
 
-fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
+fn show_each(arguments: &Arguments, out: &mut Out) -> anyhow::Result<()> {
     loop {
-        let looked = fetch(arguments.server);
+        let looked = fetch(arguments.server, arguments.token_file.as_deref());
         let rows = usize::from(rows());
         let text = match &looked {
             Ok(view) => {
@@ -110,9 +119,7 @@ fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> 
             screen.push_str(CLEAR_LINE);
         }
         screen.push_str(CLEAR_BELOW);
-        out.write_all(screen.as_bytes())
-            .and_then(|()| out.flush())
-            .context("cannot write to standard output")?;
+        out.put(screen).and_then(|()| out.flush())?;
         std::thread::sleep(arguments.interval);
     }
 }
@@ -124,17 +131,11 @@ fn rows() -> u16 {
 
 /// Ends the command on Ctrl-C, the usual way out: restores the terminal's screen and succeeds.
 fn leave_on_signals() -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
-    let wait = move || {
-        if signals.forever().next().is_some() {
-            // The other thread holds the lock of the standard output, and is asleep or writing.
-            let _ = rustix::io::write(rustix::stdio::stdout(), LEAVE.as_bytes());
-            std::process::exit(0);
-        }
-    };
-    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
-    thread.context("cannot start the thread for signals")?;
-    Ok(())
+    interrupt::on_signals(|_| {
+        // The other thread is asleep or writing.
+        let _ = rustix::io::write(rustix::stdio::stdout(), LEAVE.as_bytes());
+        std::process::exit(0);
+    })
 }
 
 const HEADINGS: [&str; 9] =

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,15 +10,19 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use entresol_base::duration;
+use entresol_base::{ByteSize, duration};
+use entresol_bench::direct::lab::known_models;
 use entresol_measure::index::IndexName;
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
-use entresol_media::{ModelName, files};
-use entresol_torture::{Outcome, Plan, Plant, Structure, cache, index, media, processes, store};
+use entresol_media::{MediumSpec, ModelName, files};
+use entresol_torture::{
+    Outcome, Plan, Plant, Structure, cache, fill, flips, index, media, processes, store,
+};
 use serde::Serialize;
 
 use crate::interrupt;
+use crate::standard::{judged, print, print_json};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -40,6 +43,13 @@ enum Subject {
     /// Try the cache in a simulated world: all commands from several threads, restarts after clean
     /// stops, deaths of its process and power cuts, damage to its files, and a disk in trouble.
     Cache(Cache),
+    /// Fill a store on a real file system until there is no room, delete a half, and fill it again,
+    /// cycle by cycle. What was deleted must find room again.
+    Fill(Fill),
+    /// Flip single bits in every kind of a store's files, closed and killed, on simulated disks and
+    /// persistent memory: each must be harmless or reported by check, and salvage must copy what
+    /// readers still find.
+    Flips(Flips),
     /// Run a process that is to be killed.
     #[command(hide = true)]
     StoreChild(StoreChild),
@@ -58,6 +68,8 @@ enum Domain {
 struct Store {
     #[command(flatten)]
     histories: Histories,
+    #[command(flatten)]
+    crashes: Crashes,
     /// Run real processes that write, and kill them.
     #[arg(long, conflicts_with_all = ["histories", "nested", "known"])]
     processes: bool,
@@ -83,13 +95,65 @@ struct Store {
 struct Cache {
     #[command(flatten)]
     histories: Histories,
+    /// Medium of the values: model:NAME, whose times the accesses take [default: the seed chooses
+    /// DRAM, persistent memory or a file, whose accesses take no time].
+    #[arg(long, value_name = "MEDIUM", value_parser = model_of_values)]
+    medium: Option<ModelName>,
+}
+
+/// Parses the model of a medium on which a cache's values can lie.
+fn model_of_values(text: &str) -> Result<ModelName, String> {
+    match text.parse::<MediumSpec>().map_err(|error| error.to_string())? {
+        MediumSpec::Model(model) if model != ModelName::Dram => Ok(model),
+        _ => Err(format!("use one of {}", known_models())),
+    }
+}
+
+#[derive(Debug, Args)]
+struct Fill {
+    /// Directory of the store, to be made; it is removed if nothing is wrong. pmem:PATH is
+    /// persistent memory, pmem:PATH,assume-dax lets an ordinary file system stand in for it.
+    #[arg(long, value_name = "PATH",
+        value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    directory: StorePlace,
+    /// Quota of the store. A smaller file system is full before.
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    size: ByteSize,
+    /// Number of times that a half is deleted.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    cycles: u32,
+    /// Seed that decides which keys are deleted.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Flips {
+    /// Seed of the bits that are flipped.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Bits to flip in each of five states of a store.
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    flips: u64,
+    /// Time limit.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    duration: Option<Duration>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
 struct StoreChild {
+    /// Directory of the store.
     #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     place: StorePlace,
+    /// Seed of the writes.
     seed: u64,
+    /// Number of the process, from 0.
     round: u64,
 }
 
@@ -112,6 +176,8 @@ struct Media {
     #[command(flatten)]
     histories: Histories,
     #[command(flatten)]
+    crashes: Crashes,
+    #[command(flatten)]
     domains: Domains,
     /// Structure to try: tree, log, cells or files; may be given more than once [default: all].
     #[arg(long, value_name = "NAME")]
@@ -127,6 +193,8 @@ struct Media {
 struct Index {
     #[command(flatten)]
     histories: Histories,
+    #[command(flatten)]
+    crashes: Crashes,
     #[command(flatten)]
     domains: Domains,
     /// Index to try; may be given more than once [default: all]. Each runs a history of each seed,
@@ -148,6 +216,14 @@ struct Histories {
     /// Number of histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of the subjects whose crashes are explored one by one.
+#[derive(Debug, Args)]
+struct Crashes {
     /// Interrupt one recovery in this many by crashes as well, and the recoveries from these; 0
     /// means none.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -156,9 +232,14 @@ struct Histories {
     /// per line.
     #[arg(long, value_name = "FILE")]
     known: Option<PathBuf>,
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    json: bool,
+}
+
+impl Crashes {
+    fn plan(&self, plan: Plan) -> anyhow::Result<Plan> {
+        let known_places = self.known.as_deref().map(known_places).transpose()?;
+        let known_places = known_places.unwrap_or_default();
+        Ok(Plan { nested_one_in: self.nested, known_places, ..plan })
+    }
 }
 
 /// Default time for histories if neither a time nor a number is given.
@@ -169,24 +250,22 @@ impl Histories {
         if self.histories.is_none() { self.duration.or(Some(DURATION)) } else { self.duration }
     }
 
-    fn plan(&self) -> anyhow::Result<Plan> {
-        Ok(Plan {
-            seed: self.seed,
-            time: self.time(),
-            histories: self.histories,
-            caches_survive: None,
-            nested_one_in: self.nested,
-            known_places: self.known.as_deref().map(known_places).transpose()?.unwrap_or_default(),
-        })
+    fn plan(&self) -> Plan {
+        Plan { seed: self.seed, time: self.time(), histories: self.histories, ..Plan::default() }
     }
 
     /// Runs the histories and prints the outcome; fails if a history failed.
     fn carry_out(
         &self,
         name: &str,
+        crashes: Option<&Crashes>,
         torture: impl FnOnce(Plan, &Progress) -> Result<Outcome, BenchError>,
     ) -> anyhow::Result<()> {
-        let plan = self.plan()?;
+        let plan = self.plan();
+        let plan = match crashes {
+            Some(crashes) => crashes.plan(plan)?,
+            None => plan,
+        };
         let progress = match (self.histories, self.time()) {
             (None, Some(time)) => Progress::timed(name, time),
             (histories, _) => Progress::counter(name, histories),
@@ -194,39 +273,73 @@ impl Histories {
         interrupt::watch(&progress)?;
         let outcome = torture(plan, &progress);
         progress.finish();
-        let outcome = outcome?;
-        put(&outcome, self.json, outcome.complaint(), outcome.interrupted)
+        let mut outcome = outcome?;
+        let complaint = outcome.complaint();
+        let is_tried = outcome.images + outcome.histories > 0 || outcome.interrupted;
+        outcome.pass &= is_tried;
+        let complaint = complaint.or_else(|| (!is_tried).then(too_short));
+        put(&outcome, self.json, complaint, outcome.interrupted)
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.subject {
-        Subject::Media(media) => media.histories.carry_out("torture media", |plan, progress| {
-            let structures = media.structure.clone();
-            let plan = Plan { caches_survive: media.domains.caches_survive(), ..plan };
-            let settings = media::Settings { plan, structures, plant: media.plant };
-            media::torture(&settings, progress)
-        }),
-        Subject::Index(given) => given.histories.carry_out("torture index", |plan, progress| {
-            let plan = Plan { caches_survive: given.domains.caches_survive(), ..plan };
-            let mut settings = index::Settings { plan, ..index::Settings::default() };
-            if !given.index.is_empty() {
-                settings.indexes.clone_from(&given.index);
-            }
-            index::torture(&settings, progress)
-        }),
+        Subject::Media(media) => {
+            media.histories.carry_out("torture media", Some(&media.crashes), |plan, progress| {
+                let structures = media.structure.clone();
+                let plan = Plan { caches_survive: media.domains.caches_survive(), ..plan };
+                let settings = media::Settings { plan, structures, plant: media.plant };
+                media::torture(&settings, progress)
+            })
+        }
+        Subject::Index(given) => {
+            given.histories.carry_out("torture index", Some(&given.crashes), |plan, progress| {
+                let plan = Plan { caches_survive: given.domains.caches_survive(), ..plan };
+                let mut settings = index::Settings { plan, ..index::Settings::default() };
+                if !given.index.is_empty() {
+                    settings.indexes.clone_from(&given.index);
+                }
+                index::torture(&settings, progress)
+            })
+        }
         Subject::Store(given) if given.processes => kill_processes(given),
         Subject::Store(given) if given.waits => see_waits(given),
-        Subject::Store(given) => given.histories.carry_out("torture store", |plan, progress| {
-            store::torture(&store::Settings { plan }, progress)
-        }),
-        Subject::Cache(given) => given.histories.carry_out("torture cache", |plan, progress| {
-            cache::torture(&cache::Settings { plan }, progress)
-        }),
+        Subject::Store(given) => {
+            given.histories.carry_out("torture store", Some(&given.crashes), |plan, progress| {
+                store::torture(&store::Settings { plan }, progress)
+            })
+        }
+        Subject::Cache(given) => {
+            given.histories.carry_out("torture cache", None, |plan, progress| {
+                cache::torture(&cache::Settings { plan, model: given.medium }, progress)
+            })
+        }
+        Subject::Fill(given) => fill_up(given),
+        Subject::Flips(given) => flip(given),
         Subject::StoreChild(StoreChild { place, seed, round }) => {
             Ok(processes::child(place, *seed, *round, &mut std::io::stdout())?)
         }
     }
+}
+
+/// Flips bits of stores and prints the outcome.
+fn flip(given: &Flips) -> anyhow::Result<()> {
+    let Flips { seed, flips: count, duration: time, json } = *given;
+    if count == 0 || time.is_some_and(|time| time.is_zero()) {
+        return Err(nothing("--flips or --duration is 0"));
+    }
+    let progress = Progress::new(count.saturating_mul(5), "torture flips");
+    interrupt::watch(&progress)?;
+    let outcome = flips::torture(&flips::Settings { seed, flips: count, time }, &progress);
+    progress.finish();
+    let mut outcome = outcome?;
+    let is_tried = !outcome.states.is_empty() || outcome.failure.is_some() || outcome.interrupted;
+    outcome.pass &= is_tried;
+    let failure = outcome.failure.as_ref().map(|_| {
+        format!("a flipped bit was not told: entresol torture flips --seed {seed} --flips {count}")
+    });
+    let complaint = failure.or_else(|| (!is_tried).then(too_short));
+    put(&outcome, json, complaint, outcome.interrupted)
 }
 
 /// Longest wait of an operation that passes.
@@ -236,6 +349,9 @@ const WAIT_MS_MAX: f64 = 100.0;
 fn see_waits(given: &Store) -> anyhow::Result<()> {
     let Histories { seed, duration, json, .. } = given.histories;
     let time = duration.unwrap_or(DURATION);
+    if time.is_zero() {
+        return Err(nothing("--duration is 0"));
+    }
     let progress = Progress::new(time.as_millis() as u64, "torture store, waits");
     interrupt::watch(&progress)?;
     let shown = progress.clone();
@@ -264,6 +380,9 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
         return Err(BenchError::Usage(text).into());
     }
     let time = if given.kills.is_none() { duration.or(Some(DURATION)) } else { duration };
+    if given.kills == Some(0) || time.is_some_and(|time| time.is_zero()) {
+        return Err(nothing("--kills or --duration is 0"));
+    }
     let settings = processes::Settings { seed, time, kills: given.kills, place: place.clone() };
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let spawn = |round: u64| {
@@ -275,10 +394,12 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
         (None, Some(time)) => Progress::timed("torture store, kills", time),
         (kills, _) => Progress::counter("torture store, kills", kills),
     };
+    interrupt::leaves(format!("left: {place}, which may be removed"));
     interrupt::watch(&progress)?;
     let outcome = processes::torture(&settings, &spawn, &progress);
     progress.finish();
-    let outcome = outcome?;
+    let mut outcome = outcome?;
+    let is_tried = outcome.kills > 0 || outcome.interrupted;
     if outcome.pass {
         files::remove_tree(&place.path).with_context(|| place.to_string())?;
     }
@@ -290,7 +411,47 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
              --kills {kills}"
         )
     });
+    outcome.pass &= is_tried;
+    let complaint = complaint.or_else(|| (!is_tried).then(too_short));
     put(&outcome, json, complaint, outcome.interrupted)
+}
+
+/// Fills a store, deletes a half, and fills it again.
+fn fill_up(given: &Fill) -> anyhow::Result<()> {
+    let Fill { directory: place, size, cycles, seed, json } = given;
+    if files::exists(&place.path) {
+        let text = format!("{place} exists already: give a directory that does not exist");
+        return Err(BenchError::Usage(text).into());
+    }
+    if *cycles == 0 {
+        let text = "--cycles 0 would try nothing: give at least 1".to_owned();
+        return Err(BenchError::Usage(text).into());
+    }
+    let progress = Progress::counter("torture fill", Some(u64::from(*cycles)));
+    interrupt::watch(&progress)?;
+    let (bytes, cycles) = (size.0, *cycles);
+    let settings = fill::Settings { seed: *seed, place: place.clone(), bytes, cycles };
+    let outcome = fill::torture(&settings, &progress);
+    progress.finish();
+    let outcome = outcome?;
+    if outcome.pass {
+        files::remove_tree(&place.path).with_context(|| place.to_string())?;
+    }
+    let complaint = (!outcome.pass).then(|| {
+        format!("what was deleted did not come back, or data were lost; the store is in {place}")
+    });
+    put(&outcome, *json, complaint, outcome.interrupted)
+}
+
+/// Returns the error of a request to try nothing.
+fn nothing(what: &str) -> anyhow::Error {
+    let text = format!("{what}, so nothing would be tried: give at least one");
+    BenchError::Usage(text).into()
+}
+
+/// Returns the complaint about a run that ended before anything was tried.
+fn too_short() -> String {
+    "nothing was tried before time was up: give more with --duration".to_owned()
 }
 
 /// Prints the outcome and fails if it contains a failure.
@@ -300,19 +461,16 @@ fn put(
     complaint: Option<String>,
     is_interrupted: bool,
 ) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if as_json {
-        let json =
-            serde_json::to_string_pretty(outcome).context("cannot format the outcome as JSON")?;
-        writeln!(out, "{json}").context("cannot write to standard output")?;
-    } else {
-        write!(out, "{outcome}").context("cannot write to standard output")?;
-    }
-    match complaint {
+    let printed = match as_json {
+        true => print_json(outcome),
+        false => print(outcome).map_err(Into::into),
+    };
+    let verdict = match complaint {
         None if is_interrupted => Err(BenchError::Interrupted { has_results: true }.into()),
         None => Ok(()),
         Some(complaint) => Err(BenchError::Failed(complaint).into()),
-    }
+    };
+    judged(printed, verdict)
 }
 
 fn known_places(path: &Path) -> anyhow::Result<BTreeSet<String>> {

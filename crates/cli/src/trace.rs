@@ -8,12 +8,13 @@ use entresol_base::{ByteSize, duration};
 use entresol_bench::load::{Address, Dialect};
 use entresol_bench::policies::PolicyName;
 use entresol_bench::replay::{
-    DirectTenant, Favour, MediumSpec, ReplayOptions, ServerTenant, Tenant, replay,
+    Day, DirectTenant, Favour, MediumSpec, Pace, ReplayOptions, ServerTenant, Tenant, replay,
 };
 use entresol_measure::progress::Progress;
 use entresol_measure::trace::TraceFormat;
+use entresol_media::machine;
 
-use crate::bench::measured;
+use crate::interrupt;
 use crate::output::Output;
 
 #[derive(Debug, Args)]
@@ -44,7 +45,7 @@ pub(crate) struct Arguments {
     loops: u32,
     /// Share of the requests after which hits count as warm.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
-    warm_up: f64,
+    warm_up_share: f64,
     /// Seed of sizes and of the cache.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -59,8 +60,8 @@ pub(crate) struct Arguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Simulated policies beside the cache in process")]
 struct PolicyArguments {
-    /// Policies, separated by commas: fifo, lru, clock, sieve, s3-fifo, w-tinylfu, gdsf, belady, or
-    /// all of them.
+    /// Policies to simulate, separated by commas: fifo, lru, clock, sieve, s3-fifo, w-tinylfu,
+    /// gdsf, belady, or all of them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "server")]
     policy: Vec<PolicyChoice>,
     /// Bytes that a simulated object costs beside its key and value.
@@ -111,7 +112,7 @@ struct ServerArguments {
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "tenant")]
     server: Option<Address>,
     /// Dialect of the protocol: text or meta.
-    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
+    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text, requires = "server")]
     protocol: Dialect,
     /// Connections, each with one request at a time; all requests for a key take the same one.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "server")]
@@ -121,10 +122,26 @@ struct ServerArguments {
     /// the server answers].
     #[arg(long, value_name = "FACTOR", requires = "server", value_parser = speed)]
     speed: Option<f64>,
+    /// Let the rate follow a day of this length: from the share of the night to full speed at noon
+    /// and back, as a cosine.
+    #[arg(long, value_name = "TIME", requires = "speed", value_parser = day)]
+    day: Option<Duration>,
+    /// Rate in the middle of the night, as a share of full speed.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, requires = "day")]
+    #[arg(value_parser = night_share)]
+    night_share: f64,
     /// Time between a miss and the store that follows it.
     #[arg(long, value_name = "TIME", default_value = "0", requires = "server")]
     #[arg(value_parser = duration::parse)]
     miss_cost: Duration,
+}
+
+impl ServerArguments {
+    fn pace(&self) -> Option<Pace> {
+        let night_share = self.night_share;
+        let day = self.day.map(|length| Day { length, night_share });
+        self.speed.map(|speed| Pace { speed, day })
+    }
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -145,6 +162,21 @@ fn speed(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(speed) if (1e-3..=1e6).contains(&speed) => Ok(speed),
         _ => Err("write a factor from 0.001 to 1000000".to_owned()),
+    }
+}
+
+fn day(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(day) if day.is_zero() => Err("a day is longer than 0".to_owned()),
+        Ok(day) => Ok(day),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn night_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (1e-3..=1.0).contains(&share) => Ok(share),
+        _ => Err("write a share from 0.001 to 1".to_owned()),
     }
 }
 
@@ -188,16 +220,20 @@ struct TenantArguments {
     /// Misses that eviction keeps few: objects or bytes [default: objects].
     #[arg(long, value_name = "WHAT")]
     favour: Option<Favour>,
+    /// Threads that the cache is made for, as the server's [default: number of processors].
+    #[arg(long, value_name = "N", value_parser = connections)]
+    threads: Option<usize>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    arguments.output.check("bench-trace")?;
     let server = &arguments.server;
     let tenant = match &server.server {
         Some(address) => Tenant::Server(ServerTenant {
             address: address.clone(),
             dialect: server.protocol,
             connections: server.connections,
-            speed: server.speed,
+            pace: server.pace(),
             miss_cost: server.miss_cost,
         }),
         None => Tenant::Direct(arguments.tenant.direct()),
@@ -210,7 +246,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         store_on_miss: !arguments.no_store_on_miss,
         requests_max: arguments.requests,
         loops: arguments.loops,
-        warm_up: arguments.warm_up,
+        warm_up: arguments.warm_up_share,
         policies: arguments.policies.names(),
         overhead_bytes: arguments.policies.overhead.0,
         curve: arguments.policies.curve,
@@ -218,7 +254,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tenant,
     };
     let progress = Progress::new(0, "replay");
-    let result = measured(&progress, |progress| replay(&options, progress))?;
+    let result = interrupt::measured(&progress, |progress| replay(&options, progress))?;
     arguments.output.put(("bench-trace", &progress), &result, &result.tables(), || result.page())
 }
 
@@ -232,6 +268,7 @@ impl TenantArguments {
             segment_bytes: self.segment_size,
             value_bytes_max: self.value_limit,
             favour: self.favour.unwrap_or_default(),
+            threads: self.threads.unwrap_or_else(machine::processors),
         }
     }
 }

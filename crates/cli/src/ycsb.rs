@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: StorePlace,
-    /// Workload: load, a, b, c, d, e, f or mixgraph; may be given more than once, and they run in
-    /// that order [default: load, a, b, c, f, d, e].
+    /// Workload: load, a, b, c, d, e, f, overwrite, overwrite-zipf or mixgraph; may be given more
+    /// than once, and they run in that order [default: load, a, b, c, f, d, e].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
     /// Keys to load.
@@ -96,6 +96,10 @@ pub(crate) struct Arguments {
     /// [default: the store's choice, 0.1].
     #[arg(long, value_name = "SHARE")]
     hot_share: Option<f64>,
+    /// Space that may be taken for each live byte, 1.1 to 100: sets it as our store's bound, and
+    /// prints by the second what is live and what the files take.
+    #[arg(long, value_name = "RATIO")]
+    space_bound: Option<f64>,
     /// Seed of orders and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -103,7 +107,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn options(&self, engine: &'static str) -> YcsbOptions {
-        let usual = Workload::ALL.into_iter().filter(|it| *it != Workload::Mixgraph);
+        let usual = Workload::ALL.into_iter().take(Workload::OF_YCSB);
         YcsbOptions {
             engine,
             directory: self.directory.path.clone(),
@@ -134,6 +138,7 @@ impl Arguments {
             cache_bytes: self.cache,
             memory_bytes: self.memory,
             generation_bytes: self.generation,
+            space_bound: self.space_bound,
             seed: self.seed,
         }
     }
@@ -144,11 +149,12 @@ pub(crate) fn measure(
     arguments: &Arguments,
     engine: &'static str,
     open: Open<'_>,
-    watch: impl FnOnce(&Progress) -> anyhow::Result<()>,
+    watch: impl FnOnce(&Progress, &YcsbOptions) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let options = arguments.options(engine);
+    arguments.output.check("bench-ycsb")?;
     let progress = Progress::new(ycsb_steps(&options), engine);
-    watch(&progress)?;
+    watch(&progress, &options)?;
     let result = run_ycsb(&options, open, &progress);
     progress.finish();
     let result = result?;
@@ -157,7 +163,7 @@ pub(crate) fn measure(
 
 pub(crate) fn run(
     arguments: &Arguments,
-    watch: impl FnOnce(&Progress) -> anyhow::Result<()>,
+    watch: impl FnOnce(&Progress, &YcsbOptions) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     entresol_media::machine::give_large_buffers_back();
     let open = |opening: &Opening<'_>| {

@@ -1,11 +1,15 @@
 //! Tests of all commands as users call them: help, renamed flags, and Ctrl-C.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![expect(clippy::disallowed_methods, reason = "the system is asked about a process")]
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use entresol_base::{Clock, SystemClock};
+use support::interrupt_at_work;
+
+mod support;
 
 fn entresol(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_entresol")).args(arguments).output().unwrap()
@@ -68,17 +72,10 @@ fn spawn(arguments: &[&str]) -> Child {
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn interrupt(child: &Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-}
-
 #[test]
 fn an_interrupted_torture_shows_what_it_tried() {
     let child = spawn(&["torture", "store", "--duration", "10m"]);
-    // Until the process listens for it, the signal would end it without a message.
-    std::thread::sleep(Duration::from_secs(2));
-    interrupt(&child);
+    interrupt_at_work(&child);
     let ended = child.wait_with_output().unwrap();
     let (out, said) = (text(&ended.stdout), text(&ended.stderr));
     assert_eq!(ended.status.code(), Some(130), "{out}{said}");
@@ -95,5 +92,5 @@ fn torture_ends_in_time_though_a_history_takes_longer() {
     assert!(ended.status.success(), "{out}");
     assert!(out.contains("cut short, time was up"), "{out}");
     // A whole history takes minutes. The allowance is for a busy machine.
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }

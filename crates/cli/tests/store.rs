@@ -82,7 +82,7 @@ fn what_was_put_is_there_for_the_next_command() {
     done(&store("del", &place, &["ada", "nobody"]));
     let gone = failed(&store("get", &place, &["ada"]), 1);
     assert!(gone.contains("'ada'") && gone.contains("default"), "{gone}");
-    done(&store("del", &place, &["--prefix", "al"]));
+    done(&store("del", &place, &["--prefixes", "al"]));
     assert_eq!(done(&store("scan", &place, &["--keys-only"])), "grace\n");
     let compacted = json(&store("compact", &place, &["--json"]));
     assert!(compacted["bytes_after"].as_u64().is_some_and(|bytes| bytes > 0));
@@ -93,11 +93,11 @@ fn what_was_put_is_there_for_the_next_command() {
 fn bytes_that_are_no_text_come_and_go_in_other_forms() {
     let scratch = tempfile::tempdir().unwrap();
     let place = scratch.path().join("data");
-    done(&store("put", &place, &["--create", "--form", "hex", "00ff", "fe00"]));
-    assert_eq!(done(&store("get", &place, &["--form", "base64", "AP8="])), "/gA=\n");
+    done(&store("put", &place, &["--create", "--encoding", "hex", "00ff", "fe00"]));
+    assert_eq!(done(&store("get", &place, &["--encoding", "base64", "AP8="])), "/gA=\n");
     let refused = failed(&store("scan", &place, &[]), 2);
-    assert!(refused.contains("not UTF-8") && refused.contains("--form"), "{refused}");
-    let refused = failed(&store("get", &place, &["--form", "hex", "0x"]), 2);
+    assert!(refused.contains("not UTF-8") && refused.contains("--encoding"), "{refused}");
+    let refused = failed(&store("get", &place, &["--encoding", "hex", "0x"]), 2);
     assert!(refused.contains("character 1"), "{refused}");
     // The value comes from a file, goes to a file, and comes from standard input.
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
@@ -172,7 +172,7 @@ fn mistakes_are_named_with_the_place_and_a_way_out() {
     assert!(none.contains("'defualt'") && none.contains("default"), "{none}");
     let empty = failed(&store("put", &place, &["", "value"]), 2);
     assert!(empty.contains("1 to"), "{empty}");
-    let empty = failed(&store("del", &place, &["--prefix", ""]), 2);
+    let empty = failed(&store("del", &place, &["--prefixes", ""]), 2);
     assert!(empty.contains("drop the Kvs"), "{empty}");
     let none = store("put", &place, &["--ttl", "0", "key", "value"]);
     let said = String::from_utf8_lossy(&none.stderr);
@@ -201,6 +201,10 @@ fn of_volumes(output: &Output, key: &str) -> Vec<(String, serde_json::Value)> {
     volumes.map(of).collect()
 }
 
+fn json_null() -> serde_json::Value {
+    serde_json::Value::Null
+}
+
 fn json_list() -> serde_json::Value {
     serde_json::Value::Array(Vec::new())
 }
@@ -218,8 +222,20 @@ fn volumes_are_added_moved_found_and_retired() {
     assert_eq!(of_volumes(&added, "bytes_max")[1], (text("one"), (2_u64 << 30).into()));
     done(&store("put", &home, &["--create", "--policy", "capacity-only", "ada", "1815"]));
     done(&store("compact", &home, &[]));
+    let budget = volume("budget", &home, &[&text("one"), "10GiB", "--json"]);
+    let per_day =
+        |volumes: &Output| of_volumes(volumes, "life")[1].1["budget"]["bytes_per_day"].clone();
+    assert_eq!(per_day(&budget), 10_u64 << 30);
+    let none = failed(&volume("budget", &home, &[&text("nowhere"), "1GiB"]), 2);
+    assert!(none.contains("nowhere is no volume of the store"), "{none}");
+    failed(&volume("budget", &home, &[&text("one"), "0"]), 2);
     let moved = volume("move", &home, &[&text("one"), &text("two"), "--json"]);
     assert_eq!(of_volumes(&moved, "bytes_max")[1], (text("two"), (2_u64 << 30).into()));
+    assert_eq!(per_day(&moved), 10_u64 << 30);
+    let stats = done(&store("stats", &home, &[]));
+    assert!(stats.contains("Bytes written since each volume was added"), "{stats}");
+    assert!(stats.contains("Life of the drives") && stats.contains("10.0GiB"), "{stats}");
+    assert_eq!(per_day(&volume("budget", &home, &[&text("two"), "none", "--json"])), json_null());
     assert_eq!(std::fs::read_dir(path("one")).unwrap().count(), 0, "nothing is left there");
     // The volume is moved while the store is closed.
     std::fs::rename(path("two"), path("three")).unwrap();

@@ -8,7 +8,7 @@ use entresol_base::ByteSize;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// No room is left for a block.
+    /// The pool has no room left for a block.
     #[error(
         "the pool of {pool} is full: {bytes} were asked for{sweeping}; remove keys or make a \
          larger pool"

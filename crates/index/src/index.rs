@@ -36,9 +36,9 @@ pub(crate) fn check_node_bytes(
 /// Direction in which a range is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From the least key up.
+    /// Ascending, from the least key.
     Forward,
-    /// From the greatest key down.
+    /// Descending, from the greatest key.
     Backward,
 }
 

@@ -148,7 +148,7 @@ mod tests {
         ("of a hybrid-index", open::<HybridIndex<Direct>>),
     ];
 
-    /// None of them takes anything from the index that is there.
+    /// Every refused opening leaves the index that is there unchanged.
     #[test]
     fn an_index_of_another_type_is_named_beside_the_one_that_was_asked_for() {
         for (found, make) in ALL {

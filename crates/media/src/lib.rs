@@ -9,6 +9,7 @@
 //! - Files written in place: [`MappedFile`].
 //! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or a pool of threads.
 //! - Shares of media: [`Account`] and [`CostTable`], by which every tenant's accesses are charged.
+//! - The life of drives: [`endurance`].
 //! - Directories and small files: [`Directory`] and [`files`].
 //! - Models of devices: [`model`].
 //! - Loops for measuring memory: [`probe`].
@@ -22,6 +23,7 @@ mod barrier;
 pub mod block;
 pub mod cost;
 pub mod directory;
+pub mod endurance;
 mod event;
 pub mod files;
 pub mod machine;

@@ -5,8 +5,12 @@ use entresol_base::Seconds;
 /// Largest number that counts from now; a larger one is a time since the Unix epoch.
 const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
+/// First number that 31 bits do not hold.
+const EXPTIME_CEILING: i64 = 1 << 31;
+
 /// Expiry time of a request: 0 is never, negative is at once, up to 30 days counts from now, and a
-/// larger number is seconds since the Unix epoch.
+/// larger number is seconds since the Unix epoch. Numbers beyond 31 bits are at once too: memcached
+/// reads them as negative, and clients write -1 as 4294967295.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exptime(pub i64);
 
@@ -23,13 +27,12 @@ pub enum Lifetime {
 
 impl Exptime {
     /// Meaning of this time to a server whose clock shows `now`.
-    ///
-    /// Times past the clock's end (the year 2106) are that end.
     #[must_use]
     pub fn lifetime(self, now: Seconds) -> Lifetime {
         let at = match self.0 {
             0 => return Lifetime::Forever,
             ..0 => return Lifetime::Over,
+            EXPTIME_CEILING.. => return Lifetime::Over,
             1..=RELATIVE_SECONDS_MAX => i64::from(now.0) + self.0,
             absolute => absolute,
         };
@@ -56,8 +59,11 @@ mod tests {
             (MONTH + 1, Lifetime::Over),
             (1_700_000_000, Lifetime::Over),
             (1_700_000_001, until(1_700_000_001)),
-            (9_999_999_999, until(u32::MAX)),
-            (i64::MAX, until(u32::MAX)),
+            (0x7fff_ffff, until(0x7fff_ffff)),
+            (0x8000_0000, Lifetime::Over),
+            (4_294_967_295, Lifetime::Over),
+            (9_999_999_999, Lifetime::Over),
+            (i64::MAX, Lifetime::Over),
         ] {
             assert_eq!(Exptime(written).lifetime(now), meant, "exptime {written}");
         }

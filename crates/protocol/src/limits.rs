@@ -8,7 +8,8 @@ pub(crate) const KEY_BYTES_CEILING: usize = 250;
 pub struct Limits {
     /// Longest command line, its line ending included; a longer one closes the connection.
     pub line_bytes_max: usize,
-    /// Longest line of `get`, `gets`, `gat` and `gats`, which may name many keys.
+    /// Longest line of `get`, `gets`, `gat` and `gats` that is awaited whole. A longer one is
+    /// worked through in portions of this length.
     pub multiget_line_bytes_max: usize,
     /// Longest key; values above 250 count as 250.
     pub key_bytes_max: usize,
@@ -17,11 +18,11 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// memcached's own limits, and 64 KiB for a line of many keys.
+    /// memcached's own limits, and 8 KiB for a line of many keys.
     fn default() -> Self {
         Limits {
             line_bytes_max: 2048,
-            multiget_line_bytes_max: 64 * 1024,
+            multiget_line_bytes_max: 8 * 1024,
             key_bytes_max: KEY_BYTES_CEILING,
             value_bytes_max: 1024 * 1024,
         }

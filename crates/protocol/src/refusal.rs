@@ -1,6 +1,15 @@
 //! Results of a parser step, and replies to requests that cannot be served.
 
-use crate::{Key, Request};
+use crate::{Exptime, Key, Request};
+
+/// Command of a line of keys that is worked through in portions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyLine {
+    /// `gets` and `gats`: the reply holds each item's CAS.
+    pub cas: bool,
+    /// `gat` and `gats`: new expiry of every item found.
+    pub exptime: Option<Exptime>,
+}
 
 /// Contents of the front of a receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,10 +27,22 @@ pub enum Step<'a> {
         /// Bytes of the buffer that it took.
         consumed: usize,
     },
+    /// The front of a line of keys that is longer than the limit. The rest of the line is read by
+    /// [`crate::parse_keys`].
+    Keys {
+        /// Retrieval of the keys so far; there may be none.
+        request: Request<'a>,
+        /// Bytes of the buffer that they took.
+        consumed: usize,
+        /// Command to which the keys behind them belong.
+        line: KeyLine,
+    },
     /// A request that cannot be served.
     Refused {
         /// Reply; `None` if the client asked for silence or gets none.
         reply: Option<Refusal>,
+        /// Reason, also where the client is not told.
+        refusal: Option<Refusal>,
         /// Bytes of the buffer that it took.
         consumed: usize,
         /// State of the stream after it.
@@ -38,9 +59,9 @@ impl Step<'_> {
     pub(crate) fn is_of(&self, bytes: usize) -> bool {
         match *self {
             Step::Incomplete { needed } => needed > bytes,
-            Step::Request { consumed, .. } | Step::Refused { consumed, .. } => {
-                (1..=bytes).contains(&consumed)
-            }
+            Step::Request { consumed, .. }
+            | Step::Keys { consumed, .. }
+            | Step::Refused { consumed, .. } => (1..=bytes).contains(&consumed),
         }
     }
 }
@@ -53,6 +74,8 @@ pub enum AfterRefusal {
     /// This many further bytes belong to the refused request and must be skipped. Some may already
     /// lie in the buffer.
     Swallow(u64),
+    /// Everything up to the next line ending belongs to the refused request and must be skipped.
+    SwallowLine,
     /// The stream cannot be trusted any more: send what is due and close.
     Close,
 }
@@ -75,8 +98,6 @@ pub enum Refusal {
     BadExptime,
     /// The value is longer than the limit.
     TooLarge,
-    /// The mode of `shutdown` does not exist.
-    BadShutdownMode,
     /// The key is not base64 although the `b` flag says so.
     BadBase64,
     /// A meta flag occurs twice.
@@ -111,7 +132,6 @@ impl Refusal {
             Refusal::BadDelta => b"CLIENT_ERROR invalid numeric delta argument\r\n",
             Refusal::BadExptime => b"CLIENT_ERROR invalid exptime argument\r\n",
             Refusal::TooLarge => b"SERVER_ERROR object too large for cache\r\n",
-            Refusal::BadShutdownMode => b"CLIENT_ERROR invalid shutdown mode\r\n",
             Refusal::BadBase64 => b"CLIENT_ERROR error decoding key\r\n",
             Refusal::DuplicateFlag => b"CLIENT_ERROR duplicate flag\r\n",
             Refusal::InvalidFlag => b"CLIENT_ERROR invalid flag\r\n",

@@ -43,6 +43,8 @@ pub enum Request<'a> {
     },
     /// `version`.
     Version,
+    /// `config get cluster`, by which clients of a managed cache find its machines.
+    ConfigGetCluster,
     /// `verbosity`, accepted for the sake of old clients.
     Verbosity {
         /// True if the client wants no reply.

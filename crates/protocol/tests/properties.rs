@@ -124,7 +124,9 @@ proptest! {
     fn no_step_takes_more_than_there_is_or_nothing(bytes in input()) {
         match parse(&bytes, &TIGHT) {
             Step::Incomplete { needed } => prop_assert!(needed > bytes.len()),
-            Step::Request { consumed, .. } | Step::Refused { consumed, .. } => {
+            Step::Request { consumed, .. }
+            | Step::Keys { consumed, .. }
+            | Step::Refused { consumed, .. } => {
                 prop_assert!(consumed > 0 && consumed <= bytes.len());
             }
         }

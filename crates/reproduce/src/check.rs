@@ -11,6 +11,9 @@ const CELLS_NEAR_SHARE: f64 = 0.9;
 /// Check of an entry whose run failed.
 pub(super) const RUN_FAILED: &str = "every operation is answered rightly";
 
+/// First words of a result that could not be measured.
+pub(super) const NOT_MEASURED: &str = "not measured";
+
 /// Number, or a statement where the paper prints none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -204,7 +207,7 @@ impl Check {
         what: impl Into<String>,
         unit: &'static str,
         paper: Option<f64>,
-        ours: f64,
+        ours: impl Into<Figure>,
         reason: &str,
     ) -> Check {
         let figures = (paper.map(Figure::Number), ours.into());
@@ -259,11 +262,12 @@ impl Check {
         self
     }
 
-    /// Sets the figure that the paper prints if it differs from the limit.
+    /// Sets the figure that the paper prints if it differs from the limit, or beside a report.
     #[must_use]
     pub fn beside(mut self, paper: impl Into<Figure>) -> Check {
-        // Only bounds and ranges have a limit of their own; other checks keep their figure.
-        if matches!(self.tolerance, Tolerance::Bound(..) | Tolerance::Within(..)) {
+        // Bounds and ranges have a limit of their own, and reports none; others keep their figure.
+        let has_own = matches!(self.tolerance, Tolerance::Bound(..) | Tolerance::Within(..));
+        if has_own || self.report {
             self.paper = Some(paper.into());
         }
         self
@@ -280,6 +284,15 @@ impl Check {
     #[must_use]
     pub fn given(mut self, number: &'static str) -> Check {
         self.given = Some(number);
+        self
+    }
+
+    /// Replaces the result by the reason why there is none. A judged check then fails: what was not
+    /// measured has not passed.
+    #[must_use]
+    pub fn not_measured(mut self, why: &str) -> Check {
+        self.ours = Figure::Text(format!("{NOT_MEASURED}: {why}"));
+        self.pass = self.pass.map(|_| false);
         self
     }
 
@@ -438,6 +451,15 @@ mod tests {
         let check = Check::shape("x", "y", "z", true).with_slack("report");
         assert_eq!(check.verdict(), "pass");
         assert!(serde_json::to_value(&check).expect("json").get("report").is_none());
+    }
+
+    #[test]
+    fn what_was_not_measured_fails_unless_it_is_only_reported() {
+        let check = Check::limit("x", "", Side::Below, 1.0, 0.5).not_measured("no drive");
+        assert!(check.fails() && check.terms() == "below 1");
+        assert_eq!(check.ours, Figure::Text("not measured: no drive".to_owned()));
+        let report = Check::report("x", "us", None, 1.0, "why").not_measured("no drive");
+        assert_eq!((report.pass(), report.verdict()), (None, "report"));
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! An [`Entry`] is one table or figure; each paper has a folder. An entry runs a scenario and
 //! yields [`Check`]s, each with its tolerance. Virtual time makes the numbers of a seed equal on
-//! every machine. The one exception is the processor time of a mechanism (`002-fig5a`): it is
-//! measured on the machine at hand, and only on request. The papers' numbers deliberately do not
-//! appear in any model; they stand in the checks, for comparison. `catalogue.toml` lists every
-//! check with its tolerance and the paper's number, and `expected-failures.toml` the known
-//! failures.
+//! every machine. The exceptions are the cost of a mechanism (`002-fig5a`) and the parts of figures
+//! that end in `-here`: they are measured on the machine at hand, and only on request. The papers'
+//! numbers deliberately do not appear in any model; they stand in the checks, for comparison.
+//! `catalogue.toml` lists every check with its tolerance and the paper's number, and
+//! `expected-failures.toml` the known failures.
 #![forbid(unsafe_code)]
 
 mod catalogue;
@@ -53,7 +53,8 @@ impl Default for Settings {
 pub struct Entry {
     /// Paper and table or figure: `000-table3`.
     pub name: &'static str,
-    /// Part of the table or figure that has a scenario of its own, as in `a`; otherwise empty.
+    /// Part of the table or figure that has a scenario of its own: `a`, or `-here` for what is
+    /// measured on the machine at hand; otherwise empty.
     pub part: &'static str,
     /// Source: the paper's short title and the table or figure.
     pub source: &'static str,
@@ -86,7 +87,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
 
 /// Returns the entries measured in real time: no two runs are equal, and other load disturbs them.
 pub fn measured() -> impl Iterator<Item = &'static Entry> {
-    nyxcache::MEASURED.iter()
+    nyxcache::MEASURED.iter().chain(xpoint_platform::MEASURED)
 }
 
 /// Returns all entries, those in real time first.

@@ -48,7 +48,7 @@ pub enum Side {
 pub enum Grace {
     /// 5% of the limit.
     Some,
-    /// No grace.
+    /// The limit holds as it is.
     None,
 }
 

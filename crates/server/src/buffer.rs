@@ -4,7 +4,7 @@
 /// Bytes that one read takes at most, and size of the pool's buffers.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// Maximum unfinished request that is copied out of a pool buffer so that the buffer can go back.
-const SMALL_REST_BYTES: usize = 4096;
+pub(crate) const SMALL_REST_BYTES: usize = 4096;
 /// Buffers that one thread keeps for reuse.
 const SPARE_BUFFERS_MAX: usize = 32;
 /// Largest buffer that is kept for reuse; larger ones are freed.

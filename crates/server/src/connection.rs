@@ -1,8 +1,10 @@
 //! A client's connection: its socket, the bytes received and the replies not yet taken.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use entresol_base::Nanos;
+use entresol_service::auth::User;
 use entresol_service::executor::{Output, Session};
 use entresol_service::tenant::ConnectionGuard;
 use mio::event::Source;
@@ -10,6 +12,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use crate::buffer::Buffer;
+use crate::stranger::Stranger;
 
 /// Socket of either kind.
 #[derive(Debug)]
@@ -29,11 +32,6 @@ impl Stream {
     /// Registers the socket once for its whole life; events are edge-triggered.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE | Interest::WRITABLE)
-    }
-
-    pub(crate) fn deregister(&mut self, registry: &Registry) {
-        // Closing the socket ends the registration in any case.
-        let _ = registry.deregister(self.source());
     }
 
     pub(crate) fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
@@ -93,6 +91,10 @@ pub(crate) struct Connection {
     /// Index of its tenant's seat in the loop.
     pub(crate) seat: usize,
     pub(crate) session: Session,
+    /// State until the client has authenticated; none from then on, or if it need not.
+    pub(crate) stranger: Option<Box<Stranger>>,
+    /// User who has authenticated.
+    pub(crate) user: Option<Arc<User>>,
     /// Bytes received and not executed.
     pub(crate) input: Buffer,
     /// Bytes of input that the next request needs at least.
@@ -119,6 +121,18 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Time since which a request has been incomplete or a reply not taken.
     pub(crate) stalled_since: Option<Nanos>,
+    /// Time at which bytes last moved in either direction.
+    pub(crate) moved_at: Nanos,
+    /// Time since which the backlog has been waiting for the client.
+    pub(crate) backlog_since: Nanos,
+    /// True if the client took its last reply late.
+    pub(crate) is_slow: bool,
+    /// True until its first request is executed.
+    pub(crate) is_fresh: bool,
+    /// True if its last turn was a small one, so that it is served ahead of large ones.
+    pub(crate) is_light: bool,
+    /// True while it waits for room in its tenant's buffers.
+    pub(crate) waits_for_room: bool,
     /// Earliest time at which the bytes now in the socket may have arrived.
     pub(crate) readable_since: Nanos,
     /// Earliest time at which the bytes received last may have arrived.
@@ -139,6 +153,8 @@ impl Connection {
             stream,
             seat,
             session: Session::default(),
+            stranger: None,
+            user: None,
             input: Buffer::default(),
             needed: 1,
             output: Output::default(),
@@ -152,6 +168,12 @@ impl Connection {
             closing: false,
             queued: false,
             stalled_since: None,
+            moved_at: Nanos(0),
+            backlog_since: Nanos(0),
+            is_slow: false,
+            is_fresh: true,
+            is_light: false,
+            waits_for_room: false,
             readable_since: Nanos(0),
             arrived: Nanos(0),
             unanswered: 0,
@@ -178,7 +200,7 @@ impl Connection {
 
     /// Returns true if the connection cannot continue until something other than its client acts.
     pub(crate) fn is_held(&self) -> bool {
-        self.reads > 0 || self.parked_until.is_some() || self.waiting
+        self.reads > 0 || self.parked_until.is_some() || self.waiting || self.waits_for_room
     }
 
     /// Bytes of buffers that it holds, pending reads included.

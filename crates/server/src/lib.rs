@@ -12,12 +12,14 @@ mod connection;
 mod descriptors;
 mod error;
 mod event_loop;
+mod fault;
 mod listener;
 mod metrics;
 mod reload;
 mod server;
 pub mod signals;
 mod slab;
+mod stranger;
 pub mod view;
 
 pub use error::{ReloadError, StartError};

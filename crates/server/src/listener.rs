@@ -5,7 +5,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use entresol_media::files;
 use entresol_service::config::{TCP_BACKLOG, TenantSettings};
@@ -64,12 +66,59 @@ pub(crate) struct Bound {
     pub(crate) tcp_addresses: Vec<SocketAddr>,
     /// Every address and path, as `stats conns` shows it.
     pub(crate) places: Vec<String>,
-    /// Removes the file of the UNIX socket when the tenant leaves.
-    pub(crate) socket_file: Option<SocketFile>,
+    /// Removes the file of the UNIX socket when the last tenant that listens on it leaves.
+    pub(crate) socket_file: Option<Arc<SocketFile>>,
 }
 
-/// Binds all addresses that `tenant` listens on, for `loops` event loops.
-pub(crate) fn bind(tenant: &TenantSettings, loops: usize) -> Result<Bound, ListenError> {
+/// Listeners that leaving tenants hold, for those that come in the same reload.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    /// Configured address, and one listener a loop.
+    pub(crate) tcp: Vec<(SocketAddr, Vec<TcpListener>)>,
+    pub(crate) unix: Vec<LentSocket>,
+}
+
+/// A UNIX socket that a leaving tenant holds.
+#[derive(Debug)]
+pub(crate) struct LentSocket {
+    pub(crate) path: PathBuf,
+    pub(crate) mode: u32,
+    /// One listener a loop.
+    pub(crate) listeners: Vec<UnixListener>,
+    pub(crate) file: Arc<SocketFile>,
+}
+
+impl Lent {
+    fn take_tcp(&mut self, address: SocketAddr) -> Option<Vec<TcpListener>> {
+        let place = self.tcp.iter().position(|(own, _)| *own == address && address.port() != 0)?;
+        Some(self.tcp.swap_remove(place).1)
+    }
+
+    fn take_unix(&mut self, path: &Path, mode: u32) -> Option<LentSocket> {
+        let place = self.unix.iter().position(|own| own.path == path && own.mode == mode)?;
+        Some(self.unix.swap_remove(place))
+    }
+}
+
+/// Duplicates a TCP listener; both are the same socket.
+pub(crate) fn duplicate_tcp(listener: &TcpListener) -> io::Result<TcpListener> {
+    let own = listener.as_fd().try_clone_to_owned()?;
+    Ok(TcpListener::from_std(std::net::TcpListener::from(own)))
+}
+
+/// Duplicates a UNIX listener; both are the same socket.
+pub(crate) fn duplicate_unix(listener: &UnixListener) -> io::Result<UnixListener> {
+    let own = listener.as_fd().try_clone_to_owned()?;
+    Ok(UnixListener::from_std(std::os::unix::net::UnixListener::from(own)))
+}
+
+/// Binds all addresses that `tenant` listens on, for `loops` event loops. Those that a leaving
+/// tenant holds are taken over.
+pub(crate) fn bind(
+    tenant: &TenantSettings,
+    loops: usize,
+    lent: &mut Lent,
+) -> Result<Bound, ListenError> {
     let mut bound = Bound {
         loops: (0..loops).map(|_| LoopListeners::default()).collect(),
         tcp_addresses: Vec::new(),
@@ -79,7 +128,10 @@ pub(crate) fn bind(tenant: &TenantSettings, loops: usize) -> Result<Bound, Liste
     for address in &tenant.listen {
         let place = address.to_string();
         let error = |cause| ListenError::new(&place, cause);
-        let listeners = bind_tcp(*address, loops).map_err(error)?;
+        let listeners = match lent.take_tcp(*address) {
+            Some(listeners) => listeners,
+            None => bind_tcp(*address, loops).map_err(error)?,
+        };
         if let Some(first) = listeners.first() {
             let address = first.local_addr().map_err(error)?;
             bound.tcp_addresses.push(address);
@@ -90,11 +142,12 @@ pub(crate) fn bind(tenant: &TenantSettings, loops: usize) -> Result<Bound, Liste
         }
     }
     if let Some(path) = &tenant.unix_socket {
-        let (listener, file) = bind_unix(path, tenant.unix_socket_mode)?;
-        let error = |cause| ListenError::new(&path.to_string_lossy(), cause);
-        for own in &mut bound.loops {
-            let shared = listener.try_clone().map_err(error)?;
-            own.unix.push(UnixListener::from_std(shared));
+        let (listeners, file) = match lent.take_unix(path, tenant.unix_socket_mode) {
+            Some(lent) => (lent.listeners, lent.file),
+            None => bind_unix(path, tenant.unix_socket_mode, loops)?,
+        };
+        for (own, listener) in bound.loops.iter_mut().zip(listeners) {
+            own.unix.push(listener);
         }
         bound.places.push(format!("unix:{}", path.display()));
         bound.socket_file = Some(file);
@@ -138,8 +191,9 @@ fn listen_tcp(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 fn bind_unix(
     path: &Path,
     mode: u32,
-) -> Result<(std::os::unix::net::UnixListener, SocketFile), ListenError> {
-    use std::os::unix::net::{UnixListener, UnixStream};
+    loops: usize,
+) -> Result<(Vec<UnixListener>, Arc<SocketFile>), ListenError> {
+    use std::os::unix::net::UnixStream;
 
     let place = path.to_string_lossy().into_owned();
     let error = |cause| ListenError::new(&place, cause);
@@ -152,20 +206,31 @@ fn bind_unix(
         }
         files::remove(path).map_err(error)?;
     }
-    let listener = UnixListener::bind(path).map_err(error)?;
-    let file = SocketFile(path.to_owned());
-    files::set_mode(path, mode).map_err(error)?;
+    let listener = std::os::unix::net::UnixListener::bind(path).map_err(error)?;
     listener.set_nonblocking(true).map_err(error)?;
-    Ok((listener, file))
+    let shared = || listener.try_clone().map(UnixListener::from_std);
+    let listeners = (0..loops).map(|_| shared()).collect::<io::Result<_>>().map_err(error)?;
+    let identity = files::identity(path).map_err(error)?;
+    let file = SocketFile { path: path.to_owned(), identity, _listener: listener };
+    files::set_mode(path, mode).map_err(error)?;
+    Ok((listeners, Arc::new(file)))
 }
 
-/// File of a UNIX socket, removed when dropped.
+/// File of a UNIX socket, removed when dropped unless another server has bound the path since.
 #[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode of the file.
+    identity: (u64, u64),
+    /// Keeps the inode from being used anew.
+    _listener: std::os::unix::net::UnixListener,
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // The file may already be gone.
-        let _ = files::remove(&self.0);
+        if files::identity(&self.path).is_ok_and(|found| found == self.identity) {
+            // The file may vanish at any time.
+            let _ = files::remove(&self.path);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Metrics of the server, in Prometheus' text format and as one JSON object.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use entresol_service::VERSION;
@@ -16,6 +17,15 @@ struct Family {
     samples: Vec<(String, f64)>,
 }
 
+/// Threads whose panics are counted from the start.
+const THREADS: [&str; 4] = ["admin", "event loop", "maintenance", "sharing"];
+
+/// Number of panics of each thread.
+fn thread_panics(registry: &Registry) -> BTreeMap<String, u64> {
+    let none = THREADS.iter().map(|thread| ((*thread).to_owned(), 0));
+    none.chain(registry.panics()).collect()
+}
+
 /// Renders all metrics in Prometheus' text format.
 pub(crate) fn prometheus(registry: &Registry, controller: &Sharing) -> String {
     let mut families: Vec<Family> = Vec::new();
@@ -29,6 +39,12 @@ pub(crate) fn prometheus(registry: &Registry, controller: &Sharing) -> String {
     let uptime = registry.clock.now().since(registry.facts.started_nanos).as_secs_f64();
     sample("entresol_uptime_seconds".to_owned(), "gauge", String::new(), uptime);
     sample("entresol_threads".to_owned(), "gauge", String::new(), registry.facts.threads as f64);
+    for (thread, times) in thread_panics(registry) {
+        let labels = format!("{{thread=\"{thread}\"}}");
+        sample("entresol_thread_panics_total".to_owned(), "counter", labels, times as f64);
+    }
+    let ended = f64::from(u8::from(!registry.is_healthy()));
+    sample("entresol_event_loop_ended".to_owned(), "gauge", String::new(), ended);
     for tenant in registry.tenants() {
         let statistics = tenant.cache().statistics();
         let name = tenant.name();

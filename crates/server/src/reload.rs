@@ -4,9 +4,9 @@ use entresol_service::ChangeError;
 use entresol_service::config::Settings;
 use entresol_service::reload::{self, Changes};
 
-use crate::ReloadError;
 use crate::event_loop::{LoopHandle, Order};
-use crate::server::{Prepared, Running, prepare};
+use crate::server::{Prepared, Running, gate_of, prepare};
+use crate::{ReloadError, StartError};
 
 impl Running {
     /// Changes the running server so that it runs with `settings`.
@@ -15,7 +15,8 @@ impl Running {
     /// Fails if a setting cannot be changed live or is refused; the server then goes on as before.
     pub fn reload(&mut self, settings: Settings) -> Result<(), ReloadError> {
         let changes = reload::decide(&self.settings, &self.served(), &settings)?;
-        let prepared = prepare(&changes.added, &settings, &self.registry.clock)?;
+        let lent = self.lend(&changes.removed).map_err(StartError::Thread)?;
+        let prepared = prepare(&changes.added, &settings, &self.registry.clock, lent)?;
         self.change(&settings, &changes, prepared)?;
         let policy = settings.sharing.policy.name();
         tracing::info!(tenants = settings.tenants.len(), policy, "configuration reloaded");
@@ -31,10 +32,14 @@ impl Running {
         prepared: Vec<Prepared>,
     ) -> Result<(), ReloadError> {
         let kept = self.served();
+        let gate = gate_of(settings).map_err(StartError::Thread)?;
         let resized = reload::resize(&kept, changes)?;
         if let Err(error) = self.admit_all(prepared, settings.limits) {
             resized.undo();
             return Err(error.into());
+        }
+        if let Some(gate) = gate {
+            self.guard(&gate);
         }
         reload::apply(&kept, changes, settings);
         let (limits, slow_log) = (settings.limits, settings.slow_log);
@@ -66,6 +71,7 @@ mod tests {
 
     use super::*;
     use crate::event_loop::tests::unwatchable;
+    use crate::listener::Lent;
 
     fn settings(more: &str, tenants: &[(&str, &str)]) -> Settings {
         let machine = Machine { memory: ByteSize::gib(64), processors: 2 };
@@ -87,9 +93,12 @@ mod tests {
         let tenants = [("stays", "48MiB"), ("comes", "32MiB"), ("fails", "32MiB")];
         let new = settings("slow_log = \"2s\"\ndrain_time = \"1s\"", &tenants);
         let changes = reload::decide(&old, &running.served(), &new).unwrap();
+        // A tenant may have lowered its limit below its quota.
+        let lowered = ByteSize::mib(24);
+        running.tenants()[0].cache().resize(lowered, ByteSize(0)).unwrap();
         for refused in [true, false] {
             let clock = &running.registry.clock;
-            let mut prepared = prepare(&changes.added, &new, clock).unwrap();
+            let mut prepared = prepare(&changes.added, &new, clock, Lent::default()).unwrap();
             if refused {
                 prepared[1].bound.loops[1].tcp.push(unwatchable());
             }
@@ -100,7 +109,7 @@ mod tests {
                 assert_eq!(running.addresses(), before);
                 let stays = &running.tenants()[0];
                 assert_eq!(stays.settings(), old.tenants[0]);
-                assert_eq!(stays.cache().statistics().dram_limit_bytes, 32 << 20);
+                assert_eq!(stays.cache().statistics().dram_limit_bytes, lowered.0);
             }
         }
         let names: Vec<String> = running.tenants().iter().map(|it| it.name()).collect();

@@ -5,19 +5,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use entresol_base::Clock;
 use entresol_cache::{Cache, CloseError};
+use entresol_service::auth::Gate;
 use entresol_service::config::{AdminAddress, ConnectionLimits, Settings, TenantSettings};
 use entresol_service::maintenance::Maintenance;
 use entresol_service::opening::{self, Opened};
 use entresol_service::registry::Registry;
 use entresol_service::sharing::{Sharing, SharingThread};
 use entresol_service::tenant::{ServerFacts, Tenant};
+use entresol_service::verifiers::Verifiers;
 
 use crate::admin::Admin;
-use crate::event_loop::{self, LoopBell, LoopHandle, Order};
-use crate::listener::{self, Bound, SocketFile};
+use crate::event_loop::{self, Doorkeeper, LoopBell, LoopHandle, Order};
+use crate::listener::{self, Bound, Lent, LentSocket, SocketFile};
 use crate::{StartError, descriptors};
 
 /// A running server. Dropping it without [`Running::stop`] leaves its threads running.
@@ -30,13 +33,14 @@ pub struct Running {
     admin: Option<Admin>,
     maintenance: Option<Maintenance>,
     pub(crate) sharing: Option<SharingThread>,
+    verifiers: Option<Arc<Verifiers>>,
 }
 
 /// A tenant that is being served.
 struct Member {
     tenant: Arc<Tenant>,
     tcp_addresses: Vec<SocketAddr>,
-    _socket_file: Option<SocketFile>,
+    socket_file: Option<Arc<SocketFile>>,
 }
 
 /// A tenant whose listeners are bound and whose cache is open, but which is not served yet.
@@ -53,7 +57,8 @@ pub(crate) struct Prepared {
 pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
     descriptors::provide(&settings)?;
     let admin_listener = settings.admin.map(bind_admin).transpose()?;
-    let prepared = prepare(&settings.tenants.iter().collect::<Vec<_>>(), &settings, &clock)?;
+    let all: Vec<&TenantSettings> = settings.tenants.iter().collect();
+    let prepared = prepare(&all, &settings, &clock, Lent::default())?;
     let facts = ServerFacts {
         started: clock.seconds(),
         started_nanos: clock.now(),
@@ -66,29 +71,21 @@ pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, Start
         admin: None,
         maintenance: None,
         sharing: None,
+        verifiers: None,
         registry: Arc::clone(&registry),
         settings,
     };
-    for number in 0..running.settings.threads {
-        let (limits, slow_log) = (running.settings.limits, running.settings.slow_log);
-        let started = event_loop::start(number, Arc::clone(&registry), limits, slow_log)?;
-        running.loops.push(started);
-    }
-    running.admit_all(prepared, running.settings.limits)?;
-    running.publish();
-    running.maintenance = Some(Maintenance::start(Arc::clone(&registry))?);
-    let bells: Vec<LoopBell> = running.loops.iter().map(LoopHandle::bell).collect();
-    let released = Box::new(move || bells.iter().for_each(LoopBell::limits_changed));
-    let sharing = Sharing::new(&running.settings.sharing, Arc::clone(&registry), released)?;
-    running.sharing = Some(SharingThread::start(Arc::clone(&sharing))?);
-    let policy = running.settings.sharing.policy.name();
-    tracing::info!(policy, "sharing");
-    if let Some(listener) = admin_listener {
-        let admin = Admin::start(listener, registry, sharing)?;
-        tracing::info!(address = %admin.address, "admin listener");
-        running.admin = Some(admin);
+    if let Err(error) = running.begin(prepared, admin_listener) {
+        running.end_threads(Duration::ZERO);
+        return Err(error);
     }
     Ok(running)
+}
+
+/// Gate of the configured users, if clients must authenticate.
+pub(crate) fn gate_of(settings: &Settings) -> io::Result<Option<Arc<Gate>>> {
+    let users = settings.auth.as_ref().map(|auth| auth.users.clone());
+    users.map(|users| Gate::new(users).map(Arc::new)).transpose()
 }
 
 fn bind_admin(AdminAddress(address): AdminAddress) -> Result<std::net::TcpListener, StartError> {
@@ -96,16 +93,17 @@ fn bind_admin(AdminAddress(address): AdminAddress) -> Result<std::net::TcpListen
         .map_err(|cause| StartError::AdminListener { address, cause })
 }
 
-/// Binds and opens tenants, all or none.
+/// Binds and opens tenants, all or none. `lent` holds the listeners of leaving tenants.
 pub(crate) fn prepare(
     tenants: &[&TenantSettings],
     settings: &Settings,
     clock: &Arc<dyn Clock>,
+    mut lent: Lent,
 ) -> Result<Vec<Prepared>, StartError> {
     let mut bound = Vec::new();
     for tenant in tenants {
         let listen = |cause| StartError::Listen { tenant: tenant.name.clone(), cause };
-        bound.push(listener::bind(tenant, settings.threads).map_err(listen)?);
+        bound.push(listener::bind(tenant, settings.threads, &mut lent).map_err(listen)?);
     }
     let opened = opening::open(tenants, settings, clock)?;
     let prepare = |((tenant, bound), opened): ((&&TenantSettings, _), _)| Prepared {
@@ -117,6 +115,105 @@ pub(crate) fn prepare(
 }
 
 impl Running {
+    /// Starts all threads, and then to serve the tenants, which is the last step that may fail.
+    fn begin(
+        &mut self,
+        prepared: Vec<Prepared>,
+        admin_listener: Option<std::net::TcpListener>,
+    ) -> Result<(), StartError> {
+        let registry = Arc::clone(&self.registry);
+        for number in 0..self.settings.threads {
+            let (limits, slow_log) = (self.settings.limits, self.settings.slow_log);
+            let started = event_loop::start(number, Arc::clone(&registry), limits, slow_log)?;
+            self.loops.push(started);
+        }
+        if let Some(gate) = gate_of(&self.settings)? {
+            self.verifiers = Some(Arc::new(Verifiers::start(&registry)?));
+            self.guard(&gate);
+        }
+        self.maintenance = Some(Maintenance::start(Arc::clone(&registry))?);
+        let bells: Vec<LoopBell> = self.loops.iter().map(LoopHandle::bell).collect();
+        let released = Box::new(move || bells.iter().for_each(LoopBell::limits_changed));
+        let sharing = Sharing::new(&self.settings.sharing, Arc::clone(&registry), released)?;
+        self.sharing = Some(SharingThread::start(Arc::clone(&sharing))?);
+        let policy = self.settings.sharing.policy.name();
+        tracing::info!(policy, "sharing");
+        if let Some(listener) = admin_listener {
+            self.admin = Some(Admin::start(
+                listener,
+                registry,
+                sharing,
+                self.settings.admin_token.as_ref(),
+            )?);
+        }
+        self.admit_all(prepared, self.settings.limits)?;
+        self.publish();
+        // Logged last: a client that waits for this line finds every tenant.
+        if let Some(admin) = &self.admin {
+            tracing::info!(address = %admin.address, "admin listener");
+        }
+        Ok(())
+    }
+
+    /// Ends all threads. Requests that have arrived are answered `within` this time.
+    fn end_threads(&mut self, within: Duration) {
+        for handle in &self.loops {
+            drop(handle.order(Order::Drain { within }));
+        }
+        for handle in &mut self.loops {
+            handle.join();
+        }
+        self.sharing = None;
+        self.maintenance = None;
+        self.admin = None;
+    }
+
+    /// Lets only the users of this gate speak, and closes the connections of all others.
+    pub(crate) fn guard(&self, gate: &Arc<Gate>) {
+        let Some(verifiers) = &self.verifiers else { return };
+        let guard = |handle: &LoopHandle| {
+            let (gate, verifiers) = (Arc::clone(gate), Arc::clone(verifiers));
+            handle.order(Order::Guard {
+                doorkeeper: Doorkeeper { gate, verifiers, bell: handle.bell() },
+            })
+        };
+        let answers: Vec<_> = self.loops.iter().map(guard).collect();
+        for answer in answers {
+            // It cannot be refused, and a loop that has ended has no connections.
+            let _ = answer.recv();
+        }
+    }
+
+    /// Duplicates the listeners of the tenants with these names.
+    pub(crate) fn lend(&self, names: &[String]) -> io::Result<Lent> {
+        let mut lent = Lent::default();
+        for (place, member) in self.members.iter().enumerate() {
+            let Some(member) = member else { continue };
+            let settings = member.tenant.settings();
+            if !names.contains(&settings.name) {
+                continue;
+            }
+            let mut tcp: Vec<_> = settings.listen.iter().map(|it| (*it, Vec::new())).collect();
+            let mut unix = Vec::new();
+            for handle in &self.loops {
+                let (listeners, answer) = std::sync::mpsc::channel();
+                let done = handle.order(Order::Lend { place, listeners }).recv();
+                done.unwrap_or_else(|_| Err(loop_is_gone()))?;
+                let own = answer.recv().map_err(|_| loop_is_gone())?;
+                for ((_, all), listener) in tcp.iter_mut().zip(own.tcp) {
+                    all.push(listener);
+                }
+                unix.extend(own.unix);
+            }
+            lent.tcp.append(&mut tcp);
+            if let (Some(path), Some(file)) = (settings.unix_socket, &member.socket_file) {
+                let (mode, file) = (settings.unix_socket_mode, Arc::clone(file));
+                lent.unix.push(LentSocket { path, mode, listeners: unix, file });
+            }
+        }
+        Ok(lent)
+    }
+
     /// TCP addresses of each tenant by name, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> Vec<(String, Vec<SocketAddr>)> {
@@ -166,7 +263,15 @@ impl Running {
                 }
             }
         }
-        admitted.into_iter().for_each(|(_, opened)| opened.keep());
+        let mut opening = Vec::new();
+        for (place, opened) in admitted {
+            opened.keep();
+            opening.extend(self.loops.iter().map(|handle| handle.order(Order::Open { place })));
+        }
+        for order in opening {
+            // A loop that has ended accepts nothing, and is reported elsewhere.
+            let _ = order.recv();
+        }
         Ok(())
     }
 
@@ -192,7 +297,7 @@ impl Running {
         self.members[place] = Some(Member {
             tenant,
             tcp_addresses: bound.tcp_addresses,
-            _socket_file: bound.socket_file,
+            socket_file: bound.socket_file,
         });
         let answer = |order: Receiver<_>| order.recv().unwrap_or_else(|_| Err(loop_is_gone()));
         let answers: Vec<io::Result<()>> = orders.into_iter().map(answer).collect();
@@ -244,16 +349,7 @@ impl Running {
     /// # Errors
     /// When a cache's state could not be saved; everything else is done nevertheless.
     pub fn stop(mut self) -> Result<(), CloseError> {
-        let within = self.settings.drain_time;
-        for handle in &self.loops {
-            drop(handle.order(Order::Drain { within }));
-        }
-        for handle in &mut self.loops {
-            handle.join();
-        }
-        self.sharing = None;
-        self.maintenance = None;
-        self.admin = None;
+        self.end_threads(self.settings.drain_time);
         let mut result = Ok(());
         for member in self.members.drain(..).flatten() {
             let closed = member.tenant.cache().close();
@@ -279,6 +375,9 @@ fn log_tenant(settings: &TenantSettings, bound: &Bound, cache: &Cache) {
         restored_items = statistics.restored_items,
         "serving a tenant"
     );
+    for remark in cache.restore_remarks() {
+        tracing::warn!(tenant = %settings.name, "{remark}");
+    }
     if let Some(file) = cache.file() {
         for remark in file.remarks() {
             tracing::warn!(tenant = %settings.name, "{remark}");

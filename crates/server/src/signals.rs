@@ -1,21 +1,42 @@
 //! Signals of the system to the process: stop, or reload the configuration.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use entresol_service::config::Settings;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::server::Running;
 
-/// Serves until SIGTERM, SIGINT or SIGUSR1, memcached's graceful stop. On SIGHUP, asks `read` for
-/// the settings and reloads.
+/// Signals that arrive from now on, for [`serve`]. Until this exists, they end the process.
+pub struct Caught(Signals);
+
+/// Catches signals. A server does so before anything else: one that comes while caches are restored
+/// must not lose them, and is obeyed once the start is complete.
 ///
 /// # Errors
-/// When signals are not available, or a cache could not be closed cleanly.
+/// When signals are not available.
+pub fn catch() -> std::io::Result<Caught> {
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])?;
+    // Without it, a write beyond the process's file size limit ends it instead of failing.
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+    Ok(Caught(signals))
+}
+
+/// Serves until SIGTERM, SIGINT or SIGUSR1, memcached's graceful stop. On SIGHUP, asks `read` for
+/// the settings and reloads. Ends in order, too, once an event loop has ended.
+///
+/// # Errors
+/// When a cache could not be closed cleanly, or an event loop ended.
 pub fn serve(
+    caught: Caught,
     mut running: Running,
     mut read: impl FnMut() -> Result<Settings, String>,
 ) -> Result<(), ServeError> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])?;
+    let Caught(mut signals) = caught;
+    let handle = signals.handle();
+    running.registry.on_failure(move || handle.close());
     for signal in signals.forever() {
         if signal != SIGHUP {
             tracing::info!(signal, "stopping");
@@ -29,18 +50,19 @@ pub fn serve(
             }
         }
     }
+    let is_healthy = running.is_healthy();
     running.stop()?;
     tracing::info!("stopped");
-    Ok(())
+    if is_healthy { Ok(()) } else { Err(ServeError::Loop) }
 }
 
 /// Error that ended serving.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Signals are not available.
-    #[error("cannot listen to signals: {0}")]
-    Signals(#[from] std::io::Error),
+    /// An event loop ended; everything else was stopped in order.
+    #[error("an event loop has ended; the log says why")]
+    Loop,
     /// A cache could not be closed cleanly.
     #[error(transparent)]
     Close(#[from] entresol_cache::CloseError),

@@ -106,6 +106,10 @@ counters! {
     store_no_memory,
     /// Requests answered with an error.
     protocol_errors,
+    /// Passwords that clients have sent.
+    auth_cmds,
+    /// Passwords that were wrong, and clients that did not send one in time.
+    auth_errors,
     /// Bytes received.
     bytes_read,
     /// Bytes sent.

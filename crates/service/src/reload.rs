@@ -58,6 +58,13 @@ fn check_process(old: &Settings, new: &Settings) -> Result<(), ChangeError> {
     if old.admin != new.admin {
         return refused("admin");
     }
+    if old.admin_token != new.admin_token {
+        return refused("admin_token_file");
+    }
+    // Users come and go, and their file may move. Connections without a user would be neither.
+    if old.auth.is_some() != new.auth.is_some() {
+        return refused("auth_file");
+    }
     if old.restart_from != new.restart_from {
         return refused("restart_from");
     }
@@ -118,8 +125,10 @@ pub fn resize(tenants: &[Arc<Tenant>], changes: &Changes<'_>) -> Result<Resized,
             continue;
         }
         let cache = Arc::clone(tenant.cache());
+        // A tenant may have lowered its limit below the quota.
+        let before = ByteSize(cache.statistics().dram_limit_bytes);
         match cache.resize(new.dram_quota, new.medium_quota) {
-            Ok(()) => resized.done.push((cache, old.dram_quota, old.medium_quota)),
+            Ok(()) => resized.done.push((cache, before, old.medium_quota)),
             Err(cause) => {
                 resized.undo();
                 return Err(ChangeError::Resize { tenant: new.name.clone(), cause });

@@ -11,10 +11,12 @@ use crate::config::TCP_BACKLOG;
 use crate::moment::Now;
 use crate::tenant::Tenant;
 
-/// Version string: the memcached release whose protocol is spoken, then Entresol's own. Some
-/// clients read three numbers between dots, others stop at a blank; the fourth number and the plus
-/// sign suit both.
-pub const VERSION: &str = concat!("1.6.45.0+entresol-", env!("CARGO_PKG_VERSION"));
+/// Version string: the memcached release whose protocol is spoken. Clients read three numbers, some
+/// from the front and some from the back, so nothing else may be in it.
+pub const VERSION: &str = "1.6.45";
+
+/// Version of the server itself.
+pub const SERVER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Topic of a `stats` command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) enum Topic {
     Conns,
     /// Keys of a class, which are never listed.
     Cachedump,
+    /// Counts by key prefix, which begin with `on` and stop with `off`.
+    Detail(Option<bool>),
     /// Reset of the counters.
     Reset,
 }
@@ -60,7 +64,9 @@ impl Topic {
                 _ => Err(b"CLIENT_ERROR bad command line format\r\n"),
             },
             Some(b"detail") => match words.next() {
-                Some(b"on" | b"off" | b"dump") => Err(b"CLIENT_ERROR stats detail not allowed\r\n"),
+                Some(b"on") => Ok(Topic::Detail(Some(true))),
+                Some(b"off") => Ok(Topic::Detail(Some(false))),
+                Some(b"dump") => Ok(Topic::Detail(None)),
                 _ => Err(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
             },
             Some(_) => Err(encode::ERROR),
@@ -87,7 +93,7 @@ pub(crate) fn report(topic: Topic, tenant: &Tenant, now: Now) -> Vec<(String, St
         Topic::Slabs => slabs(tenant),
         Topic::Sizes => rows(&[("sizes_status", &"disabled")]),
         Topic::Conns => conns(tenant, now),
-        Topic::Cachedump | Topic::Reset => Rows::new(),
+        Topic::Cachedump | Topic::Detail(_) | Topic::Reset => Rows::new(),
     }
 }
 
@@ -152,8 +158,8 @@ fn requests(tenant: &Tenant) -> Rows {
         ("touch_misses", &counts.touch_misses),
         ("store_too_large", &counts.store_too_large),
         ("store_no_memory", &counts.store_no_memory),
-        ("auth_cmds", &0),
-        ("auth_errors", &0),
+        ("auth_cmds", &counts.auth_cmds),
+        ("auth_errors", &counts.auth_errors),
         ("idle_kicks", &counts.idle_kicks),
         ("buffer_kicks", &counts.buffer_kicks),
         ("bytes_read", &counts.bytes_read),
@@ -203,6 +209,7 @@ fn ours(tenant: &Tenant) -> Rows {
     let counts = tenant.counts();
     let cache = tenant.cache().statistics();
     rows(&[
+        ("entresol_version", &SERVER_VERSION),
         ("tenant", &tenant.name()),
         ("medium", &cache.medium),
         ("medium_access", &cache.access),
@@ -220,6 +227,7 @@ fn ours(tenant: &Tenant) -> Rows {
         ("slow_requests", &counts.slow_requests),
         ("protocol_errors", &counts.protocol_errors),
         ("restored_items", &cache.restored_items),
+        ("lost_segments", &cache.lost_segments),
     ])
 }
 
@@ -249,13 +257,13 @@ fn settings(tenant: &Tenant) -> Rows {
         ("chunk_size", &8),
         ("num_threads", &tenant.server().threads),
         ("stat_key_prefix", &":"),
-        ("detail_enabled", &"no"),
+        ("detail_enabled", &if tenant.detail.is_on() { "yes" } else { "no" }),
         ("reqs_per_event", &limits.requests_per_turn),
         ("cas_enabled", &"yes"),
         ("tcp_backlog", &TCP_BACKLOG),
         ("binding_protocol", &"ascii"),
         ("auth_enabled_sasl", &"no"),
-        ("auth_enabled_ascii", &"no"),
+        ("auth_enabled_ascii", &if settings.needs_user { "yes" } else { "no" }),
         ("item_size_max", &tenant.cache().value_limit().0),
         ("maxconns_fast", &"yes"),
         ("flush_enabled", &"yes"),
@@ -326,7 +334,8 @@ fn slabs(tenant: &Tenant) -> Rows {
 fn conns(tenant: &Tenant, now: Now) -> Rows {
     let mut all = Rows::new();
     for (index, address) in tenant.addresses().iter().enumerate() {
-        all.push((format!("{index}:addr"), address.clone()));
+        // Clients take a blank for the end of a value, and a path may hold some.
+        all.push((format!("{index}:addr"), address.replace(' ', "_")));
         all.push((format!("{index}:state"), "conn_listening".to_owned()));
     }
     let listeners = tenant.addresses().len();

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::config::{ConnectionLimits, TenantSettings};
 use crate::counters::{Counters, Counts};
+use crate::detail::Detail;
 
 /// Facts about the server for the reports of its tenants.
 #[derive(Debug, Clone)]
@@ -31,6 +32,8 @@ pub struct Tenant {
     threads: Vec<Arc<Counters>>,
     latencies: Vec<Arc<LiveSketch>>,
     baseline: Mutex<Counts>,
+    /// Counts by key prefix.
+    pub(crate) detail: Detail,
     connections: AtomicUsize,
     connections_max: AtomicUsize,
     addresses: Mutex<Vec<String>>,
@@ -84,6 +87,7 @@ impl Tenant {
             threads: (0..server.threads).map(|_| Arc::default()).collect(),
             latencies: (0..server.threads).map(|_| Arc::default()).collect(),
             baseline: Mutex::default(),
+            detail: Detail::default(),
             connections: AtomicUsize::new(0),
             addresses: Mutex::default(),
             clients: Mutex::default(),
@@ -162,6 +166,11 @@ impl Tenant {
         counts
     }
 
+    /// Requests answered by all threads since the start.
+    pub(crate) fn answered(&self) -> u64 {
+        self.latencies.iter().map(|latency| latency.count()).fold(0, u64::wrapping_add)
+    }
+
     /// Response times of each thread since the start.
     pub(crate) fn latencies(&self) -> &[Arc<LiveSketch>] {
         &self.latencies
@@ -171,6 +180,7 @@ impl Tenant {
     pub(crate) fn reset_statistics(&self) {
         *self.baseline.lock() = self.counts_since_start();
         self.cache.reset_statistics();
+        self.detail.reset();
     }
 
     /// Connections of the tenant.

@@ -17,7 +17,7 @@ const SHARE_DIGITS_MAX: usize = 6;
 /// Throttle of a tenant on a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Throttle {
-    /// No limit.
+    /// The tenant is not limited.
     #[default]
     Free,
     /// Limit to this share of the medium's time, kept by the bucket of its account.
@@ -25,7 +25,7 @@ pub enum Throttle {
     /// Delay of each access, in units of 10 ns. Only the paper's own variants use it; the account
     /// is left free.
     Delay(u32),
-    /// No access until further notice.
+    /// Stopped until further notice.
     Stopped,
 }
 

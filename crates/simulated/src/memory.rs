@@ -11,13 +11,16 @@ use entresol_media::model::memory::{
 };
 use entresol_media::observe::{Observer, Step, StoreKind};
 
-/// A device in a world: the observer of one region on it.
+/// A device in a world: the observer of one region on it, or of several that lie one behind the
+/// other, see [`SimulatedMemory::at`].
 ///
 /// Accesses by threads of the world take time; those from outside of any world take none.
 #[derive(Clone)]
 pub struct SimulatedMemory {
     world: World,
     model: Arc<Mutex<MemoryModel>>,
+    /// Offset of the region on the device.
+    base: u64,
 }
 
 impl SimulatedMemory {
@@ -25,7 +28,13 @@ impl SimulatedMemory {
     #[must_use]
     pub fn new(world: &World, parameters: Parameters) -> SimulatedMemory {
         let model = Arc::new(Mutex::new(MemoryModel::new(parameters)));
-        SimulatedMemory { world: world.clone(), model }
+        SimulatedMemory { world: world.clone(), model, base: 0 }
+    }
+
+    /// Returns the observer of another region on this device, `base` bytes behind its beginning.
+    #[must_use]
+    pub fn at(&self, base: u64) -> SimulatedMemory {
+        SimulatedMemory { base, ..self.clone() }
     }
 
     /// Returns the medium's work so far.
@@ -35,6 +44,7 @@ impl SimulatedMemory {
     }
 
     fn access(&self, accessor: Accessor, op: MemoryOp, offset: u64, len: usize) {
+        let offset = self.base + offset;
         let access = MemoryAccess { op, offset, bytes: len as u64, fence: Fence::None };
         let mut transfer = self.model.lock().begin(accessor, access);
         loop {
@@ -69,6 +79,7 @@ impl Observer for SimulatedMemory {
                 self.fence(accessor);
             }
             Step::Flush { offset, len } => {
+                let offset = self.base + offset;
                 let later = self.model.lock().flush(self.world.now(), accessor, offset, len);
                 self.world.wait_until(later);
             }

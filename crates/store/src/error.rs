@@ -1,11 +1,13 @@
 //! Errors of a store.
 
+use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError, lacks_descriptors};
 
+use crate::names::is_own;
 use crate::policy::MediaClass;
 
 /// Reason why a store cannot do what it was asked to. Every variant names the subject, the place
@@ -72,7 +74,7 @@ pub enum StoreError {
         /// Approximate number of descriptors that the store needs.
         needed: usize,
     },
-    /// There are more range deletes than one run can hold.
+    /// One run cannot hold this many range deletes.
     #[error("{path} cannot hold more than {most} range deletes: compact the store, then try again")]
     TooManyPrefixes {
         /// The file.
@@ -95,6 +97,12 @@ pub enum StoreError {
         /// Message of the earlier error.
         what: String,
     },
+    /// This process is a child of the one that opened the store, made by `fork`.
+    #[error(
+        "the store was opened by another process, of which this one is a copy: open it in this \
+         process once the other one has closed it"
+    )]
+    Forked,
     /// A memtable's index failed.
     #[error("the memtable's index: {0}")]
     Index(#[from] IndexError),
@@ -104,6 +112,15 @@ pub enum StoreError {
     /// The directory holds no store.
     #[error("there is no store in {directory}: create one there, or give another directory")]
     NoStore {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The directory holds a copy of a store that was not completed.
+    #[error(
+        "{directory} holds an incomplete copy of a store: make the copy again, which replaces it, \
+         or remove it"
+    )]
+    Unfinished {
         /// The directory.
         directory: PathBuf,
     },
@@ -172,7 +189,7 @@ pub enum StoreError {
         /// Number of the segment.
         number: u64,
     },
-    /// There is no `Kvs` of this name.
+    /// The store has no `Kvs` of this name.
     #[error("there is no Kvs '{name}'; the store has: {there}")]
     NoKvs {
         /// The name.
@@ -269,6 +286,15 @@ pub enum StoreError {
     /// Another writer changed what this write depends on.
     #[error("the key was changed in the meantime: read it again, and decide again")]
     Conflict,
+    /// A file of the store is held by something that outlived its handle.
+    #[error(
+        "{path} is held by a snapshot, cursor or transaction that is left of a store that was \
+         closed: drop it, or end its process, then open the store again"
+    )]
+    Held {
+        /// The file.
+        path: PathBuf,
+    },
     /// The store was opened to be read only.
     #[error("the store was opened read-only: open it for writing")]
     ReadOnly,
@@ -312,6 +338,18 @@ impl StoreError {
             _ => return false,
         };
         matches!(kind, PermissionDenied | ReadOnlyFilesystem)
+    }
+
+    /// Turns the error of a locked file into one that says by what it is held. The caller has
+    /// locked the directory, so no store has the file open.
+    pub(crate) fn of_what_is_held(self) -> StoreError {
+        let is_own = |path: &Path| path.file_name().and_then(OsStr::to_str).is_some_and(is_own);
+        match self {
+            StoreError::File(FileError::Locked { path }) if is_own(&path) => {
+                StoreError::Held { path }
+            }
+            other => other,
+        }
     }
 
     /// Turns errors about foreign and missing files into damage, for a file of the store. A user
@@ -386,10 +424,13 @@ impl StoreError {
         }
     }
 
-    /// Returns true if a disk is full. A later attempt may succeed.
+    /// Returns true if a disk is full, a quota is used up, or a file would exceed the largest size
+    /// allowed. A later attempt may succeed.
     #[must_use]
     pub fn is_no_room(&self) -> bool {
-        let is_full = |cause: &io::Error| cause.kind() == io::ErrorKind::StorageFull;
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let is_full =
+            |cause: &io::Error| matches!(cause.kind(), StorageFull | QuotaExceeded | FileTooLarge);
         match self {
             StoreError::Io { cause, .. } => is_full(cause),
             StoreError::NoRoom { .. } | StoreError::File(FileError::NoSpace { .. }) => true,

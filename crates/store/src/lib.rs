@@ -43,8 +43,9 @@ pub use api::volume_admin::RetireProgress;
 pub use cache::block::{BlockCacheCounts, KindCounts};
 pub use cache::row::RowCacheCounts;
 pub use engine::statistics::{
-    DebtStatistics, KvsStatistics, MediumStatistics, MemoryStatistics, MissingVolume, ReadBytes,
-    SpaceBytes, StallStatistics, Statistics, WrittenBytes,
+    BudgetStatistics, DebtStatistics, HeldStatistics, KvsStatistics, LifeStatistics,
+    MediumStatistics, MemoryStatistics, MissingVolume, ReadBytes, SpaceBytes, StallStatistics,
+    Statistics, WrittenBytes,
 };
 pub use error::StoreError;
 pub use options::{
@@ -54,7 +55,7 @@ pub use options::{
 pub use policy::{Classes, MediaClass, Policy};
 pub use repair::check::{CheckProgress, CheckReport, Finding, Unchecked, check, check_at};
 pub use repair::checkpoint::{Checkpoint, CheckpointProgress};
-pub use repair::salvage::{SalvageReport, SalvagedKvs, salvage, salvage_at};
+pub use repair::salvage::{SalvageProgress, SalvageReport, SalvagedKvs, salvage, salvage_at};
 pub use scheduler::Stall;
 pub use types::{Entry, Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
 pub use upkeep::compaction::CompactProgress;

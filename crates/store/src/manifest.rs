@@ -17,7 +17,7 @@ use crate::policy::{MediaClass, Policy};
 use crate::types::{KvsId, Mark, RunNumber, SegmentNumber};
 
 /// Format version that this code writes.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// Oldest format version that this code reads. It has neither volumes, policies nor marks of runs.
 const FORMAT_OLDEST: u32 = 1;
 /// Upper bound for the numbers that a process takes without saving a manifest that records them.
@@ -40,6 +40,10 @@ pub(crate) struct Manifest {
     pub(crate) store: u64,
     /// Latest time that the store has seen, in seconds since 1970. It keeps expired keys expired.
     pub(crate) seconds: u32,
+    /// Seconds by which that time was ahead of the clock. Mostly it is not, and the manifest does
+    /// not name it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) seconds_ahead: u32,
     pub(crate) log: LogState,
     /// Flushed segments that hold values.
     pub(crate) segments: Vec<u64>,
@@ -69,6 +73,38 @@ pub(crate) struct VolumeState {
     pub(crate) bytes_max: Option<u64>,
     /// True if nothing new is put there, and its files are to be moved elsewhere.
     pub(crate) is_retiring: bool,
+    #[serde(default, skip_serializing_if = "LifeState::is_empty")]
+    pub(crate) life: LifeState,
+}
+
+/// Bytes written to a volume: those of callers, and by cause those of the log, of flushes, of
+/// compactions, of values collected, demoted, promoted, misplaced and hot, and of manifests.
+pub(crate) type LifeCounts = [u64; 10];
+
+/// Bytes written to a volume since it was added, and its budget.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LifeState {
+    pub(crate) written: LifeCounts,
+    /// Budget of bytes a day, which background work keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) writes_per_day: Option<u64>,
+    /// Bytes of the budget that were used when the manifest was saved.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) owed: u64,
+    /// Time of the saving in seconds since 1970; 0 without a budget.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) seconds: u64,
+}
+
+impl LifeState {
+    fn is_empty(&self) -> bool {
+        *self == LifeState::default()
+    }
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 fn only_home() -> Vec<VolumeState> {
@@ -82,7 +118,14 @@ fn first_volume() -> u32 {
 impl VolumeState {
     /// Returns the state of the volume that holds the manifest.
     pub(crate) fn home(class: MediaClass, bytes_max: Option<u64>) -> VolumeState {
-        VolumeState { place: HOME, class, path: String::new(), bytes_max, is_retiring: false }
+        VolumeState {
+            place: HOME,
+            class,
+            path: String::new(),
+            bytes_max,
+            is_retiring: false,
+            life: LifeState::default(),
+        }
     }
 }
 
@@ -157,6 +200,7 @@ impl Manifest {
             format: FORMAT,
             store,
             seconds: 0,
+            seconds_ahead: 0,
             log: LogState { first_segment: 1, flushed: 0, durable: 0 },
             segments: Vec::new(),
             next_run: 1,
@@ -231,6 +275,7 @@ impl Manifest {
             path: shown(path),
             bytes_max,
             is_retiring: false,
+            life: LifeState::default(),
         }
     }
 
@@ -287,7 +332,7 @@ impl Manifest {
             (_, Some(RunNumber(number))) => self.runs().any(|it| it.run == number),
             (None, None) => match names::image_number(name) {
                 Some(number) => number.0 >= self.log.first_segment,
-                None => [MANIFEST, LABEL, READ_FREQUENCY].contains(&name),
+                None => [MANIFEST, LABEL, READ_FREQUENCY, names::UNFINISHED].contains(&name),
             },
         }
     }
@@ -417,6 +462,14 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
 /// Returns the absolute path as text for the manifest.
 pub(crate) fn shown(path: &Path) -> String {
     absolute(path).display().to_string()
+}
+
+/// Returns true if a directory holds a copy of a store that was not completed.
+///
+/// # Errors
+/// Fails if the directory cannot be read.
+pub(crate) fn is_unfinished(directory: &dyn Directory) -> Result<bool, StoreError> {
+    Ok(directory.find(names::UNFINISHED)?.is_some() && directory.find(MANIFEST)?.is_none())
 }
 
 #[cfg(test)]

@@ -8,6 +8,10 @@ pub(crate) const MANIFEST: &str = "MANIFEST";
 pub(crate) const LABEL: &str = "PLACE";
 /// Name of the file in the home that keeps the read frequencies.
 pub(crate) const READ_FREQUENCY: &str = "HEAT";
+/// Name of the mark of a copy that is being made.
+pub(crate) const UNFINISHED: &str = "UNFINISHED";
+/// Name of the manifest of such a copy.
+pub(crate) const UNFINISHED_MANIFEST: &str = "UNFINISHED-MANIFEST";
 /// End of a segment's name.
 pub(crate) const SEGMENT_SUFFIX: &str = ".segment";
 /// Beginning of a memtable image's name.
@@ -47,6 +51,13 @@ pub(crate) fn of_image(first: SegmentNumber) -> String {
 /// Returns the first segment of the memtable whose image has a name.
 pub(crate) fn image_number(name: &str) -> Option<SegmentNumber> {
     name.strip_prefix(IMAGE_PREFIX)?.parse().ok().map(SegmentNumber)
+}
+
+/// Returns true if a name is one that a store gives to its files.
+pub(crate) fn is_own(name: &str) -> bool {
+    let fixed = [MANIFEST, LABEL, READ_FREQUENCY, UNFINISHED, UNFINISHED_MANIFEST];
+    let is_data = segment_number(name).is_some() || run_number(name).is_some();
+    fixed.contains(&name) || is_data || image_number(name).is_some() || is_on_its_way(name)
 }
 
 /// Returns the name of a file while it moves between volumes.

@@ -30,6 +30,9 @@ pub struct KvdbOptions {
     /// Most time that a crash of the machine may undo on a disk. Every write that is older survives
     /// it. A process that dies loses no writes.
     pub durability_interval: Duration,
+    /// Age that an acknowledged write may reach before it is durable: where syncs of a disk fall
+    /// behind, writers wait for them. At least `durability_interval`; `None` for twice that.
+    pub durability_lag_max: Option<Duration>,
     /// Mode of persistent memory, or `None` for a store on disks.
     ///
     /// Segments are then mapped as persistent memory, and a write is durable when the call returns.
@@ -89,6 +92,7 @@ impl Default for KvdbOptions {
     fn default() -> KvdbOptions {
         KvdbOptions {
             durability_interval: Duration::from_millis(100),
+            durability_lag_max: None,
             pmem: None,
             segment_bytes: 16 << 20,
             generation_bytes: 64 << 20,
@@ -110,6 +114,11 @@ impl KvdbOptions {
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
     /// Fewest bytes of memory.
     pub const MEMORY_BYTES_MIN: u64 = 512 << 10;
+
+    /// Returns the age that an acknowledged write may reach before it is durable.
+    pub(crate) fn lag_max(&self) -> Duration {
+        self.durability_lag_max.unwrap_or(2 * self.durability_interval)
+    }
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let refuse = |what: String| Err(StoreError::Options { what });
@@ -152,6 +161,13 @@ impl KvdbOptions {
             return refuse(format!(
                 "durability_interval is {:?}: use 1ms to 1h",
                 self.durability_interval
+            ));
+        }
+        if self.lag_max() < self.durability_interval {
+            return refuse(format!(
+                "durability_lag_max is {:?}: use at least durability_interval, which is {:?}",
+                self.lag_max(),
+                self.durability_interval,
             ));
         }
         if !(1.1..=100.0).contains(&self.space_amplification_max) {

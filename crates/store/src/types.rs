@@ -115,9 +115,9 @@ pub(crate) struct Version {
 /// Position of a version's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValuePlace {
-    /// In the reader's buffer, or beside the key.
+    /// Beside the key, or in the reader's buffer.
     Here,
-    /// In a record of a segment.
+    /// Record of a segment.
     Apart(RecordPlace),
     /// Nowhere: the version is a tombstone.
     Gone,

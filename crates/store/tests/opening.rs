@@ -116,7 +116,7 @@ fn child_writes_and_waits_to_be_killed() {
 /// Runs on files that emulate persistent memory.
 #[test]
 #[ignore = "takes a minute and 2 GiB of space; run it alone, as docs/measuring.md says"]
-fn of_ten_million_keys_that_are_not_frozen_only_the_last_are_read_to_open_a_store() {
+fn slow_of_ten_million_keys_that_are_not_flushed_only_the_last_are_read_to_open_a_store() {
     let (took, read) = KILLED.measure();
     println!("killed on persistent memory: first answer after {took:?}; {read} records were read");
     assert!(read < KILLED.keys / 20, "{read} records were read");
@@ -127,7 +127,7 @@ fn of_ten_million_keys_that_are_not_frozen_only_the_last_are_read_to_open_a_stor
 
 #[test]
 #[ignore = "takes a minute and 2 GiB of space; run it alone, as docs/measuring.md says"]
-fn the_log_of_a_store_on_a_disk_is_read_to_open_it() {
+fn slow_the_log_of_a_store_on_a_disk_is_read_to_open_it() {
     for scene in [SMALL, LARGE] {
         let (took, read) = scene.measure();
         let bytes = scene.keys * (RECORD_BYTES + scene.value_bytes as u64);

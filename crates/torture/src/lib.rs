@@ -2,12 +2,15 @@
 //! failure is reported with the command that repeats it and the shortest history that still fails.
 //!
 //! Each subject has a file: [`media`] tests the crash machine itself, [`mod@index`], [`store`] and
-//! [`cache`] simulate crashes, and [`processes`] kills real processes of a store. Subjects of other
+//! [`cache`] simulate crashes, [`flips`] flips bits of a store, [`processes`] kills its real
+//! processes, and [`fill`] fills one. Subjects of other
 //! crates (server) belong beside them.
 #![forbid(unsafe_code)]
 
 pub mod cache;
 mod drive;
+pub mod fill;
+pub mod flips;
 mod history;
 pub mod index;
 pub mod media;

@@ -54,7 +54,7 @@ const PREFIXES: [&str; 3] = [
     "a crash leaves several runs of one flush",
 ];
 
-/// There are more range deletes than one run can hold: a flush writes several runs, and a
+/// The memtable has more range deletes than one run can hold: a flush writes several runs, and a
 /// compaction has to take them all.
 #[test]
 fn with_many_prefixes_removed_a_crash_leaves_a_beginning_of_what_was_written() {

@@ -21,7 +21,7 @@ pub struct Mutex<T: ?Sized> {
 #[must_use = "the mutex is unlocked at once if the guard is not kept"]
 pub struct MutexGuard<'a, T: ?Sized> {
     pub(super) mutex: &'a Mutex<T>,
-    /// None only while the guard is waiting for a condition, or being dropped.
+    /// Locked guard; absent only while this guard waits for a condition or is dropped.
     pub(super) inner: Option<parking_lot::MutexGuard<'a, T>>,
 }
 

@@ -159,7 +159,7 @@ impl<T: ?Sized> Drop for Claim<'_, T> {
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
-    /// None only while the guard is being dropped.
+    /// Locked guard; absent only while this guard is dropped.
     inner: Option<parking_lot::RwLockReadGuard<'a, T>>,
 }
 
@@ -187,7 +187,7 @@ impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
-    /// None only while the guard is being dropped.
+    /// Locked guard; absent only while this guard is dropped.
     inner: Option<parking_lot::RwLockWriteGuard<'a, T>>,
 }
 

@@ -24,7 +24,7 @@ thread_local! {
 
 /// A stack and its job.
 pub(super) struct Coroutine {
-    /// None once the stack was given up.
+    /// Generator on its stack; absent once the stack was given up.
     generator: Option<Generator<'static, (), ()>>,
     stack_bytes: usize,
     /// True while there is a job that has not ended.

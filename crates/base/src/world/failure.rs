@@ -9,7 +9,7 @@ pub enum WorldFailure {
     /// Threads are left, none can go on and no time will wake one: a deadlock or a lost wake-up.
     #[error("deadlock: no thread can go on\n{report}")]
     Deadlock {
-        /// For each thread, the wait, its place, and the locks held.
+        /// Wait of each thread, its place, and the locks held.
         report: String,
     },
     /// A simulated thread panicked.
@@ -51,7 +51,7 @@ pub enum Limit {
     /// Limit of [`WorldOptions::time_max`](super::WorldOptions::time_max).
     #[error("the world was still busy at {0} of virtual time: time_max is reached")]
     Time(Picos),
-    /// All remaining wake-ups lie beyond the end of virtual time, like the end of a sleep of a
+    /// Remaining wake-ups all lie beyond the end of virtual time, like the end of a sleep of a
     /// year.
     #[error("virtual time ends after 213 days, and the next wake-up would come later")]
     EndOfTime,

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::panic::{Location, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::coroutine::{Job, suspend};
@@ -17,8 +18,13 @@ use crate::Picos;
 /// Number of times that a thread's own code may catch its unwinding before the thread is given up.
 const UNWOUND_MAX: u32 = 1_000;
 
+/// True once any thread of the process has entered a world. A process without worlds, such as a
+/// server, pays for this check only: a thread's own variables cost a call, which displaces what is
+/// in registers.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
-    /// True if `CURRENT` holds a schedule; code outside worlds pays for this check only.
+    /// True if `CURRENT` holds a schedule.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     static CURRENT: RefCell<Option<Rc<Schedule>>> = const { RefCell::new(None) };
 }
@@ -59,19 +65,27 @@ impl Schedule {
         let schedule = Rc::new(Schedule { world, state, ended, outer, unwinding_outside });
         CURRENT.set(Some(Rc::clone(&schedule)));
         INSIDE.set(true);
+        ENTERED.store(true, Ordering::Relaxed);
         Inside { schedule }
     }
 
     /// Returns true if a simulated thread runs.
     #[inline]
     pub(crate) fn is_inside() -> bool {
+        // A thread inside a world has stored it itself.
+        ENTERED.load(Ordering::Relaxed) && Schedule::is_inside_here()
+    }
+
+    /// Apart from [`Schedule::is_inside`], so that a process without worlds pays for one check.
+    #[cold]
+    fn is_inside_here() -> bool {
         INSIDE.get()
     }
 
     /// Schedule of the running simulated thread, if there is one.
     #[inline]
     pub(crate) fn current() -> Option<Rc<Schedule>> {
-        if INSIDE.get() { Schedule::inside() } else { None }
+        if Schedule::is_inside() { Schedule::inside() } else { None }
     }
 
     #[cold]

@@ -39,7 +39,7 @@ pub struct MemoryAtQuota {
     pub quota_bytes_per_object_after_overflow: f64,
     /// Stores refused before the first eviction, while memory was free.
     pub refused_while_free: u64,
-    /// All stores refused.
+    /// Stores refused in all.
     pub refused: u64,
 }
 

@@ -1,7 +1,10 @@
 //! Measurement of direct calls of the cache, beside a plain map of boxed values in the same run.
 
 mod counted;
+pub mod lab;
+mod latency;
 mod memory;
+mod modelled;
 mod report;
 mod subjects;
 mod workloads;
@@ -25,7 +28,9 @@ use subjects::{
 use workloads::{Objects, Timed, fill, run};
 
 pub use counted::{CountedOperation, run_counted};
+pub use latency::{AccountLatency, account_latency_on};
 pub use memory::MemoryAtQuota;
+pub use modelled::{ModelledLoop, ModelledOptions, ModelledResult, modelled_steps, run_modelled};
 pub use workloads::Workload;
 
 /// Value sizes for which the cost of accounts is measured.
@@ -359,12 +364,17 @@ pub fn account_cost_on(
     let objects = objects(options, value_bytes)?;
     let cache = open_cache(options, value_bytes)?;
     fill(&objects, &mut CacheSubject::new(&cache, SystemClock::new().seconds()))?;
-    let account = Account::new("second", Arc::new(CostTable::published()));
-    // The limit is in force but never reached; its bucket is consulted like that of a limited
-    // tenant.
-    account.set_limit(Limit::Share(ACCOUNT_SHARE));
+    let account = second_account();
     let rounds = |_| account_rounds(options, &objects, &cache, &account);
     process::on_threads(0..threads, rounds).into_iter().collect()
+}
+
+/// Creates an account whose limit is in force but never reached; its bucket is consulted like that
+/// of a limited tenant.
+fn second_account() -> Arc<Account> {
+    let account = Account::new("second", Arc::new(CostTable::published()));
+    account.set_limit(Limit::Share(ACCOUNT_SHARE));
+    account
 }
 
 fn account_rounds(

@@ -86,6 +86,11 @@ impl Objects {
         self.uniform.len()
     }
 
+    /// Returns the draws that are all equally likely.
+    pub(crate) fn uniform(&self) -> &[u32] {
+        &self.uniform
+    }
+
     /// Fills the first eight bytes of a value with `number`, well mixed; a dependent get draws from
     /// them.
     pub(crate) fn value(&self, number: u64, value: &mut [u8]) {
@@ -136,20 +141,20 @@ pub(crate) fn run<S: Subject>(
 /// its receive buffer. If they were made right before use, a load of the new bytes would wait for
 /// their stores, and these for every earlier access. Independent operations would then no longer
 /// overlap.
-struct Prepared {
+pub(crate) struct Prepared {
     keys: Vec<u8>,
     values: Vec<u8>,
 }
 
 /// Number of operations prepared together; their keys and values stay in the nearest cache.
-const PREPARED: usize = 64;
+pub(crate) const PREPARED: usize = 64;
 
 impl Prepared {
-    fn new() -> Prepared {
+    pub(crate) fn new() -> Prepared {
         Prepared { keys: Vec::new(), values: Vec::new() }
     }
 
-    fn keys(&mut self, objects: &Objects, numbers: &[u32]) {
+    pub(crate) fn keys(&mut self, objects: &Objects, numbers: &[u32]) {
         self.keys.clear();
         for number in numbers {
             objects.keys.append(u64::from(*number), &mut self.keys);
@@ -165,9 +170,12 @@ impl Prepared {
         }
     }
 
+    pub(crate) fn each_key(&self, objects: &Objects) -> impl Iterator<Item = &[u8]> {
+        self.keys.chunks_exact(objects.keys.key_bytes())
+    }
+
     fn pairs(&self, objects: &Objects) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let keys = self.keys.chunks_exact(objects.keys.key_bytes());
-        keys.zip(self.values.chunks_exact(objects.value_bytes))
+        self.each_key(objects).zip(self.values.chunks_exact(objects.value_bytes))
     }
 }
 
@@ -181,7 +189,7 @@ fn independent<S: Subject>(
     let before = thread_cpu_ns();
     for numbers in order.chunks(PREPARED) {
         prepared.keys(objects, numbers);
-        for key in prepared.keys.chunks_exact(objects.keys.key_bytes()) {
+        for key in prepared.each_key(objects) {
             out.clear();
             found += usize::from(subject.get(key, &mut out));
             black_box(&out);

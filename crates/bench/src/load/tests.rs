@@ -141,12 +141,13 @@ fn a_stall_is_seen_by_the_open_loop_and_hidden_by_the_closed_one() {
     let result = result.unwrap();
     // A stall of 200 ms in 1 s: a fifth of all requests fell due during it and waited up to 200 ms.
     assert!(result.latency.p90_us > 50_000.0, "{:?}", result.latency);
+    // All are answered in the end, so their number is that of the schedule.
     assert!((result.requests as f64 / 4000.0 - 1.0).abs() < 0.1, "{}", result.requests);
     let closed = LoadOptions { connections: 1, ..options(stall) };
     let result = run(&LoadOptions { duration: Duration::from_millis(1000), ..closed }).unwrap();
     // The one request in the stall is alone among thousands.
     assert!(result.latency.max_us > 190_000.0, "{:?}", result.latency);
-    assert!(result.latency.p99_us < 50_000.0, "{:?}", result.latency);
+    assert!(result.latency.p90_us < 50_000.0, "{:?}", result.latency);
 }
 
 #[test]

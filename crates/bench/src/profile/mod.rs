@@ -30,7 +30,7 @@ mod tests;
 pub use addressable::model_costs;
 pub use costs::{default_place, describe as describe_costs};
 pub use figure::{Figure, Point, Quantity, Series};
-pub use file::TimeSplit;
+pub use file::{SplitRound, TimeSplit, split_rounds};
 pub use memory::{MemorySubject, ROUNDS, Rate, Samples};
 
 /// Options of a profile.

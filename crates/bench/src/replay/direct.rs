@@ -37,6 +37,7 @@ impl DirectAnswers {
             segment_bytes: tenant.segment_bytes,
             value_bytes_max: tenant.value_bytes_max,
             favour: tenant.favour,
+            workers: tenant.threads,
             seed: Some(seed),
             ..Config::dram(ByteSize(tenant.dram_bytes.0))
         };

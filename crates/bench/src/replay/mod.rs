@@ -2,6 +2,7 @@
 //! simulated policies beside it.
 
 mod direct;
+mod pace;
 mod report;
 mod server;
 mod simulate;
@@ -22,6 +23,7 @@ pub use entresol_cache::Favour;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 pub use entresol_media::MediumSpec;
+pub use pace::{Day, Pace};
 pub use simulate::{CurvePoint, MissRatioCurve, PolicyHits, Sizing};
 pub use tally::{HitRatios, Hits, SizeClass};
 
@@ -64,6 +66,9 @@ pub struct DirectTenant {
     pub value_bytes_max: Option<ByteSize>,
     /// Misses that eviction keeps few.
     pub favour: Favour,
+    /// Number of threads that the cache is made for. One of them sends all requests, as one
+    /// connection of a server does, but the others have open segments of their own.
+    pub threads: usize,
 }
 
 /// A server and the way in which the trace is sent to it.
@@ -75,8 +80,8 @@ pub struct ServerTenant {
     pub dialect: Dialect,
     /// Number of connections; the requests for one key share one.
     pub connections: usize,
-    /// Speed relative to the trace's own times; as fast as the server answers if absent.
-    pub speed: Option<f64>,
+    /// Pace of the trace's own times; as fast as the server answers if absent.
+    pub pace: Option<Pace>,
     /// Time between a miss and the store that follows it.
     pub miss_cost: Duration,
 }

@@ -24,7 +24,7 @@ pub(super) fn replay(
     warm_up: usize,
     progress: &Progress,
 ) -> Result<Sent, BenchError> {
-    let due = tenant.speed.map(|speed| due_times(recorded, speed)).transpose()?;
+    let due = tenant.pace.map(|pace| pace.due_times(recorded)).transpose()?;
     let clock = SystemClock::new();
     let began = clock.now();
     let share = |connection: usize| {
@@ -71,24 +71,6 @@ fn resume<T>(panic: Box<dyn std::any::Any + Send>) -> T {
     std::panic::resume_unwind(panic)
 }
 
-/// Computes when each request is due: at its time in the trace, divided by `speed`. Requests of one
-/// second are spread over it, since traces record whole seconds.
-fn due_times(recorded: &Recorded, speed: f64) -> Result<Vec<Duration>, BenchError> {
-    let requests = recorded.requests();
-    if requests.last().is_none_or(|last| last.at_s == 0) {
-        let what = "the trace records no times: leave --speed out";
-        return Err(BenchError::Usage(what.to_owned()));
-    }
-    let mut due = Vec::with_capacity(requests.len());
-    for second in requests.chunk_by(|a, b| a.at_s == b.at_s) {
-        for number in 0..second.len() {
-            let at_s = f64::from(second[0].at_s) + number as f64 / second.len() as f64;
-            due.push(Duration::from_secs_f64(at_s / speed));
-        }
-    }
-    Ok(due)
-}
-
 /// Sleeps until `due`, or until the user interrupts; returns `due`.
 fn wait_until(clock: &SystemClock, due: Nanos, progress: &Progress) -> Nanos {
     loop {
@@ -97,28 +79,5 @@ fn wait_until(clock: &SystemClock, due: Nanos, progress: &Progress) -> Nanos {
             return due;
         }
         std::thread::sleep(left.min(SLEEP_MAX));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::due_times;
-    use entresol_measure::progress::Progress;
-    use entresol_measure::trace::{Recorded, TraceFormat, ValueSizes};
-    use std::time::Duration;
-
-    #[test]
-    fn requests_of_a_second_are_spread_over_it_and_speed_divides_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("trace");
-        let text = "time,key,size\n5,a,1\n5,b,1\n7,a,1\n";
-        entresol_media::files::write_atomically(&path, text.as_bytes()).unwrap();
-        let file = (path.as_path(), TraceFormat::Csv);
-        let sizes = ValueSizes::Trace(None);
-        let recorded = Recorded::read(file, &sizes, None, &Progress::hidden()).unwrap();
-        let due = due_times(&recorded, 4.0).unwrap();
-        assert_eq!(due, [0, 125, 500].map(Duration::from_millis));
-        let looped = due_times(&recorded.repeated(2), 1.0).unwrap();
-        assert_eq!(looped[3], Duration::from_secs(3));
     }
 }

@@ -28,6 +28,7 @@ fn options(folder: &std::path::Path, format: TraceFormat, trace: &[u8]) -> Repla
             segment_bytes: None,
             value_bytes_max: None,
             favour: Favour::Objects,
+            threads: 1,
         }),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use std::time::Duration;
+
 use entresol_measure::BenchError;
 use entresol_store::{MediaClass, WrittenBytes};
 
@@ -14,6 +16,16 @@ pub struct VolumeWritten {
     pub directory: PathBuf,
     /// Bytes written, by cause.
     pub written: WrittenBytes,
+}
+
+/// Space that a store takes, and the time for which its writers have waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpaceHeld {
+    /// Bytes of the segments that hold flushed values.
+    pub value_bytes: u64,
+    /// Total time for which the store has delayed writers since it was opened, all threads
+    /// together.
+    pub slowed: Duration,
 }
 
 /// Store that several threads use at once. The work of its own threads is measured as well.
@@ -60,6 +72,14 @@ pub trait Engine: Send + Sync {
     /// Fails if the store cannot read its counts.
     fn written(&self) -> Result<Vec<VolumeWritten>, BenchError> {
         Ok(Vec::new())
+    }
+
+    /// Returns the space that the store takes; `None` if it does not tell.
+    ///
+    /// # Errors
+    /// Fails if the store cannot read its counts.
+    fn space(&self) -> Result<Option<SpaceHeld>, BenchError> {
+        Ok(None)
     }
 
     /// Performs the work that the store has postponed, such as compaction.

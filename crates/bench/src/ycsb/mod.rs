@@ -3,12 +3,14 @@
 //!
 //! The store is accessed through [`Engine`], and the same loop measures other stores. Fields are
 //! deliberately absent: a record is one key with one value, and an update writes all of it.
+//! Overwrites alone show how much space a store takes beside what is live.
 
 mod engine;
 mod ours;
 mod phase;
 mod report;
 mod result;
+mod space;
 mod worker;
 
 use std::iter;
@@ -24,9 +26,10 @@ use entresol_measure::ycsb::{KEY_BYTES_MIN, Names, Population, mixgraph};
 use entresol_media::{ModelName, PmemMode, files};
 use entresol_store::{MediaClass, Policy};
 
-pub use engine::{Engine, VolumeWritten};
+pub use engine::{Engine, SpaceHeld, VolumeWritten};
 pub use ours::Entresol;
 pub use result::{CapacityResult, KindResult, VolumeResult, WorkloadResult, YcsbResult};
+pub use space::{SpaceResult, SpaceSecond};
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -79,6 +82,9 @@ pub struct YcsbOptions {
     pub memory_bytes: Option<ByteSize>,
     /// Bytes that our store collects before it flushes them; by default its own choice.
     pub generation_bytes: Option<ByteSize>,
+    /// Bytes on media per live byte above which our store makes room, and by which the space that
+    /// the directories take is judged, by the second.
+    pub space_bound: Option<f64>,
     /// Seed of orders and arrivals.
     pub seed: u64,
 }
@@ -109,8 +115,14 @@ pub struct Opening<'a> {
 pub type Open<'a> = &'a dyn Fn(&Opening<'_>) -> Result<Box<dyn Engine>, BenchError>;
 
 impl YcsbOptions {
-    /// Returns the directories that are created and finally removed.
-    fn directories(&self) -> impl Iterator<Item = &Path> {
+    /// Returns true if the directories are created for the measurement and finally removed.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.workloads.first() == Some(&Workload::Load) && !self.keep
+    }
+
+    /// Returns the directories of the store.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
         let capacity = self.capacity.as_ref().map(|capacity| capacity.directory.as_path());
         iter::once(self.directory.as_path()).chain(capacity)
     }
@@ -146,6 +158,12 @@ impl YcsbOptions {
         let others = [Workload::Load, Workload::Mixgraph];
         if self.is_mixgraph() && self.workloads.iter().any(|it| !others.contains(it)) {
             return refuse("mixgraph has keys and values of its own: run it with load only");
+        }
+        if self.space_bound.is_some_and(|bound| !(1.1..=100.0).contains(&bound)) {
+            return refuse("the bound of the space is 1.1 to 100 bytes for each live byte");
+        }
+        if self.space_bound.is_some() && self.is_mixgraph() {
+            return refuse("mixgraph draws its sizes, so what is live is not known: bound another");
         }
         if self.workloads.iter().skip(1).any(|it| *it == Workload::Load) {
             return refuse("load must come first, and only once");
@@ -217,7 +235,7 @@ pub fn run_ycsb(
         make_new(options)?;
     }
     let result = on_directories(options, open, create, progress);
-    if create && !options.keep {
+    if options.is_temporary() {
         for directory in options.directories() {
             let error = |source| BenchError::File { path: directory.to_owned(), source };
             files::remove_tree(directory).map_err(error)?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use entresol_base::SystemClock;
 use entresol_measure::BenchError;
@@ -11,7 +12,7 @@ use entresol_store::{
     StoreError, Volume,
 };
 
-use super::{Engine, Opening, VolumeWritten, YcsbOptions};
+use super::{Engine, Opening, SpaceHeld, VolumeWritten, YcsbOptions};
 
 const NAME: &str = "ycsb";
 /// Memory that a store needs in addition to its caches, however small they are.
@@ -96,6 +97,8 @@ fn options(opening: &Opening<'_>) -> KvdbOptions {
     if let Some(memory) = opening.options.memory_bytes {
         options.memory_bytes = memory.0;
     }
+    options.space_amplification_max =
+        opening.options.space_bound.unwrap_or(options.space_amplification_max);
     options.hot_share = opening.options.hot_share.unwrap_or(options.hot_share);
     if let Some(generation) = opening.options.generation_bytes {
         options.generation_bytes = generation.0;
@@ -155,6 +158,15 @@ impl Engine for Entresol {
             written: medium.written,
         };
         Ok(media.into_iter().map(written).collect())
+    }
+
+    fn space(&self) -> Result<Option<SpaceHeld>, BenchError> {
+        let Statistics { media, stalls, .. } = self.store.statistics().map_err(|it| failed(&it))?;
+        let delays = [stalls.slope, stalls.wall, stalls.late_sync, stalls.memtable_image];
+        Ok(Some(SpaceHeld {
+            value_bytes: media.iter().map(|medium| medium.space.value_bytes).sum(),
+            slowed: Duration::from_micros(delays.iter().map(|stall| stall.total_us).sum()),
+        }))
     }
 
     fn settle(&self) -> Result<(), BenchError> {

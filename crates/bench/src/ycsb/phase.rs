@@ -15,6 +15,7 @@ use entresol_media::files;
 
 use super::engine::Nothing;
 use super::result::{Counted, VolumeResult, WorkloadResult};
+use super::space::SpaceWatch;
 use super::worker::{Share, Shared, Tally, Worker};
 use super::{Engine, VolumeWritten, Workload, YcsbOptions};
 
@@ -40,7 +41,8 @@ impl Phase<'_> {
         let generator_cpu_ns = self.generator_cpu_ns(clock)?;
         let (written, to_volumes) = (bytes_written().ok(), engine.written()?);
         let (began, cpu) = (clock.now(), own_cpu_ns());
-        let (tally, ended, memory) = self.work(engine, clock, progress)?;
+        let mut space = SpaceWatch::new(self, engine, began);
+        let (tally, ended, memory) = self.work(engine, clock, (progress, &mut space))?;
         // Writes that are not durable yet belong to the workload that issued them.
         if tally.user_bytes > 0 {
             engine.sync()?;
@@ -50,6 +52,8 @@ impl Phase<'_> {
             }
         }
         let written = written.zip(bytes_written().ok()).map(|(from, to)| to.saturating_sub(from));
+        let volumes = volumes(&to_volumes, engine.written()?);
+        let space = space.finish(&volumes)?;
         let counted = Counted {
             duration: ended.since(began),
             with_settling: clock.now().since(began),
@@ -59,7 +63,8 @@ impl Phase<'_> {
             bytes_written: written.filter(|bytes| *bytes > 0 || tally.user_bytes == 0),
             memory,
             directory_bytes: self.options.directories().map(bytes_of).sum(),
-            volumes: volumes(&to_volumes, engine.written()?),
+            volumes,
+            space,
         };
         Ok(WorkloadResult::new(self.options, self.workload, &tally, counted))
     }
@@ -82,12 +87,12 @@ impl Phase<'_> {
         &self,
         engine: &dyn Engine,
         clock: &SystemClock,
-        progress: &Progress,
+        (progress, space): (&Progress, &mut SpaceWatch<'_>),
     ) -> Result<(Tally, Nanos, Resident), BenchError> {
         let shared = self.shared(engine, clock);
         let working = AtomicU64::new(self.options.threads as u64);
         let (tallies, memory) = std::thread::scope(|scope| {
-            let watch = scope.spawn(|| self.watch(&shared, &working, progress));
+            let watch = scope.spawn(|| self.watch(&shared, &working, (progress, space)));
             let tallies = on_threads(0..self.options.threads as u64, |number| {
                 let worker = Worker::new(&shared, self.seed(number));
                 let tally = worker.and_then(|worker| worker.work(self.share(number, clock)));
@@ -111,13 +116,19 @@ impl Phase<'_> {
 
     /// Shows progress until all threads have ended and returns the largest memory that was
     /// measured.
-    fn watch(&self, shared: &Shared<'_>, working: &AtomicU64, progress: &Progress) -> Resident {
+    fn watch(
+        &self,
+        shared: &Shared<'_>,
+        working: &AtomicU64,
+        (progress, space): (&Progress, &mut SpaceWatch<'_>),
+    ) -> Resident {
         let mut most = Resident::default();
         let mut told = 0;
         loop {
             let is_last = working.load(Relaxed) == 0;
             let done = shared.done.load(Relaxed);
             progress.advance(done - std::mem::replace(&mut told, done));
+            space.look(shared.clock.now(), done);
             let now = resident().unwrap_or_default();
             most.all_bytes = most.all_bytes.max(now.all_bytes);
             most.anonymous_bytes = most.anonymous_bytes.max(now.anonymous_bytes);
@@ -188,6 +199,6 @@ fn volumes(before: &[VolumeWritten], now: Vec<VolumeWritten>) -> Vec<VolumeResul
     now.into_iter().map(result).collect()
 }
 
-fn bytes_of(directory: &Path) -> u64 {
+pub(super) fn bytes_of(directory: &Path) -> u64 {
     files::tree_bytes(directory).unwrap_or(0)
 }

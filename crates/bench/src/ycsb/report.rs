@@ -13,7 +13,7 @@ impl YcsbResult {
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let volumes = self.capacity.is_some().then(|| self.volumes());
-        let resources = std::iter::once(self.resources()).chain(volumes);
+        let resources = std::iter::once(self.resources()).chain(volumes).chain(self.space());
         let rates = std::iter::once(self.rates());
         rates.chain(resources).chain([self.times()]).collect()
     }
@@ -113,6 +113,13 @@ impl YcsbResult {
             ]);
         }
         table
+    }
+
+    /// Returns the tables of the workloads whose space was watched.
+    fn space(&self) -> impl Iterator<Item = Table> {
+        let watched =
+            self.workloads.iter().filter_map(|it| Some((it.workload, it.space.as_ref()?)));
+        watched.flat_map(|(workload, space)| space.tables(workload))
     }
 
     fn volumes(&self) -> Table {

@@ -8,6 +8,7 @@ use entresol_measure::ycsb::Kind;
 use entresol_store::{KvdbOptions, MediaClass, WrittenBytes};
 use serde::Serialize;
 
+use super::space::SpaceResult;
 use super::worker::Tally;
 use super::{Workload, YcsbOptions};
 use crate::load::LatencySummary;
@@ -114,6 +115,8 @@ pub struct WorkloadResult {
     pub directory_bytes: u64,
     /// Results of the store's volumes; empty if the store does not count them.
     pub volumes: Vec<VolumeResult>,
+    /// Space that the directories took beside what was live, if it was watched.
+    pub space: Option<SpaceResult>,
 }
 
 /// Effect of one workload on one of the store's volumes.
@@ -151,6 +154,7 @@ pub(super) struct Counted {
     pub(super) memory: Resident,
     pub(super) directory_bytes: u64,
     pub(super) volumes: Vec<VolumeResult>,
+    pub(super) space: Option<SpaceResult>,
 }
 
 impl WorkloadResult {
@@ -195,6 +199,7 @@ impl WorkloadResult {
             anonymous_bytes_max: counted.memory.anonymous_bytes,
             directory_bytes: counted.directory_bytes,
             volumes: counted.volumes,
+            space: counted.space,
         }
     }
 }

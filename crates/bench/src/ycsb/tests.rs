@@ -5,6 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::*;
 
+/// Bytes that a store may take beyond its bound.
+const BESIDE_BYTES_MAX: u64 = 16 << 20;
+
 fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
     YcsbOptions {
         engine: Entresol::NAME,
@@ -30,6 +33,7 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         memory_bytes: None,
         // The smallest generation, which makes the store write runs as well.
         generation_bytes: Some(ByteSize::kib(128)),
+        space_bound: None,
         seed: 1,
     }
 }
@@ -42,9 +46,37 @@ fn run(options: &YcsbOptions) -> Result<YcsbResult, BenchError> {
 }
 
 #[test]
+fn space_is_watched_by_the_second() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let workloads = [Workload::Load, Workload::Overwrite, Workload::OverwriteZipf];
+    let watched = YcsbOptions {
+        operations: u64::from(u32::MAX),
+        duration: Some(Duration::from_millis(1300)),
+        rate_ops_s: Some(20_000.0),
+        space_bound: Some(2.0),
+        ..options(scratch.path(), &workloads)
+    };
+    let result = run(&watched).expect("measured");
+    for found in &result.workloads[1..] {
+        let space = found.space.as_ref().expect("watched");
+        let [first, ..] = space.seconds.as_slice() else { panic!("no second of {space:?}") };
+        assert_eq!((first.live_bytes, space.bound), (3000 * 116, 2.0));
+        assert!(first.du_bytes >= first.live_bytes && first.value_bytes.is_some());
+        assert!(space.ratio_max >= 1.0 && first.operations > 0);
+        let written = space.written.expect("counted");
+        assert!(written.values >= 1.0 && written.runs > 0.0, "{written:?}");
+        let most = 2.0 + BESIDE_BYTES_MAX as f64 / first.live_bytes as f64;
+        assert!(written.bound_of_values < most, "{written:?}");
+    }
+    assert_eq!(result.tables().len(), 3 + 2 * 3);
+    let unwatched = run(&options(scratch.path(), &workloads[..1])).expect("measured");
+    assert_eq!(unwatched.workloads[0].space, None);
+}
+
+#[test]
 fn every_workload_runs_and_all_that_is_read_is_right() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let all = &Workload::ALL[..7];
+    let all = &Workload::ALL[..Workload::OF_YCSB];
     let result = run(&options(scratch.path(), all)).expect("measured");
     assert_eq!(result.workloads.len(), 7);
     for found in &result.workloads {
@@ -186,6 +218,7 @@ fn what_does_not_fit_together_is_refused() {
     let scratch = tempfile::tempdir().expect("a directory");
     let good = options(scratch.path(), &[Workload::Load]);
     let pmem = Some(PmemMode { assume_dax: true });
+    let mixgraph = vec![Workload::Load, Workload::Mixgraph];
     let wrong = [
         YcsbOptions { workloads: vec![Workload::A, Workload::Mixgraph], ..good.clone() },
         YcsbOptions { workloads: vec![Workload::A, Workload::Load], ..good.clone() },
@@ -199,6 +232,8 @@ fn what_does_not_fit_together_is_refused() {
         YcsbOptions { hot_share: Some(f64::NAN), ..good.clone() },
         YcsbOptions { capacity: capacity(&good.directory, None), ..good.clone() },
         YcsbOptions { key_bytes: 7, ..good.clone() },
+        YcsbOptions { space_bound: Some(1.0), ..good.clone() },
+        YcsbOptions { space_bound: Some(2.0), workloads: mixgraph, ..good.clone() },
         YcsbOptions { threads: 0, ..good.clone() },
         YcsbOptions { scan_records: Some(0), ..good.clone() },
         YcsbOptions { rate_ops_s: Some(0.0), ..good.clone() },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use entresol_base::{ByteSize, Clock, Seconds, mutation_site};
-use entresol_media::{Account, BlockFile, MediumKind};
+use entresol_media::{Account, BlockFile};
 
 use crate::config::Config;
 use crate::config::plan::Plan;
@@ -51,6 +51,16 @@ impl Cache {
     /// value larger than a segment.
     pub fn check(config: &Config) -> Result<(), OpenError> {
         Plan::make(config, None).map(drop)
+    }
+
+    /// Returns the bytes of address space that a cache reserves for its records and tables; it uses
+    /// no more memory than its quota.
+    ///
+    /// # Errors
+    /// As [`Cache::check`].
+    pub fn address_space(config: &Config) -> Result<u64, OpenError> {
+        let plan = Plan::make(config, None)?;
+        Ok(plan.arena_bytes + plan.table_bytes_max + plan.tags_bytes_max)
     }
 
     /// Opens a cache with the items that its restart directory holds, or an empty one.
@@ -108,7 +118,7 @@ impl Cache {
     /// it less room if no limit was given.
     #[must_use]
     pub fn value_limit(&self) -> ByteSize {
-        ByteSize(self.shared.value_bytes_max)
+        ByteSize(self.shared.records().value_bytes_max)
     }
 
     /// Returns the account that every access to the medium is charged to.
@@ -117,16 +127,10 @@ impl Cache {
         &self.shared.account
     }
 
-    /// Returns the kind of medium that values lie on.
-    #[must_use]
-    pub fn medium_kind(&self) -> MediumKind {
-        self.shared.values.kind()
-    }
-
     /// Returns the block file on which pending reads are carried out, if values lie on one.
     #[must_use]
     pub fn file(&self) -> Option<Arc<dyn BlockFile>> {
-        match &self.shared.values {
+        match &self.shared.records().values {
             Values::File(file) => Some(Arc::clone(&file.file)),
             Values::Inline | Values::Pmem(_) => None,
         }
@@ -138,9 +142,15 @@ impl Cache {
         gather(&self.shared)
     }
 
+    /// Returns why something that was saved before the start is not used.
+    #[must_use]
+    pub fn restore_remarks(&self) -> Vec<String> {
+        self.shared.space().restart.as_ref().map_or_else(Vec::new, |restart| restart.remarks())
+    }
+
     /// Sets every counter of events back to zero; figures of the contents stay.
     pub fn reset_statistics(&self) {
-        self.shared.counters.reset();
+        self.shared.items.counters.reset();
         for counters in self.shared.worker_counters.lock().iter() {
             counters.reset();
         }
@@ -149,17 +159,19 @@ impl Cache {
     /// Drops every item stored until now, or until `delay_s` seconds from now, in constant time.
     pub fn flush_all(&self, now: Seconds, delay_s: u32) {
         // An earlier order whose time has come must not be replaced before it was carried out.
-        self.shared.check_flush(now);
+        self.shared.space().check_flush(now);
         if delay_s == 0 {
-            self.shared.flush_now();
+            // The last order counts: one for later would empty the cache once more.
+            self.shared.space().flushes.order(0);
+            self.shared.space().flushes.flush_now(self.shared.space().restart.as_ref());
         } else {
             let at_s = now.0.saturating_add(delay_s).max(1);
-            if let Some(restart) = &self.shared.restart
+            if let Some(restart) = &self.shared.space().restart
                 && !mutation_site!("an ordered flush is in the map")
             {
                 restart.record_flush_at(at_s);
             }
-            self.shared.resume_flush(at_s);
+            self.shared.space().flushes.order(at_s);
         }
     }
 
@@ -170,18 +182,9 @@ impl Cache {
     /// When a quota is too small for the cache's segments or larger than the machine or the medium.
     pub fn resize(&self, dram: ByteSize, medium: ByteSize) -> Result<(), ResizeError> {
         let shared = &self.shared;
-        Plan::check_resize(
-            shared.segment_bytes,
-            shared.values.is_elsewhere(),
-            dram,
-            medium,
-            shared.medium_capacity,
-        )?;
-        shared.values.provide(medium.0)?;
-        shared.dram.set_limit(dram.0);
-        if shared.values.is_elsewhere() {
-            shared.medium.set_limit(medium.0);
-        }
+        shared.space().budget.check_resize(dram, medium)?;
+        shared.records().values.provide(medium.0)?;
+        shared.space().budget.resize(dram, medium);
         Ok(())
     }
 
@@ -195,19 +198,15 @@ impl Cache {
         let Some(closed) = shared.closed.try_lock().filter(|closed| !**closed) else {
             return false;
         };
-        shared.check_flush(now);
-        if let Some(restart) = &shared.restart {
+        shared.space().check_flush(now);
+        if let Some(restart) = &shared.space().restart {
             restart.note_time(now);
         }
-        for shard in shared.all_shards() {
-            if let Some(mut shard) = shard.try_lock() {
-                shard.seal_expired(shared, now);
-            }
-        }
-        let mut more = shared.free_expired(now);
-        more |= shared.make_room_ahead(now);
-        shared.finish_flush();
-        more |= shared.shrink_index(4096);
+        shared.writers.seal_expired(shared.space(), now);
+        let mut more = shared.items.free_expired(now);
+        more |= shared.items.make_room_ahead(&shared.writers, now);
+        shared.writers.finish_flush(shared.space());
+        more |= shared.items.shrink_index(4096);
         drop(closed);
         more
     }
@@ -224,24 +223,25 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.shared.values.stop();
+        self.shared.records().values.stop();
     }
 }
 
 /// Counts a cache's contents and adds up its events.
 fn gather(shared: &Shared) -> Statistics {
+    let space = shared.space();
     let mut events = Events::default();
-    events.add(&shared.counters);
+    events.add(&shared.items.counters);
     for counters in shared.worker_counters.lock().iter() {
         events.add(counters);
     }
-    let high_water = shared.queues.lock().high_water();
-    let flushed_below = shared.flushed_below();
+    let high_water = space.logs.queues.lock().high_water();
+    let flushed_below = space.flushes.below();
     let (mut items, mut item_bytes) = (0, 0);
     let (mut segments, mut segments_open, mut segments_writing) = (0, 0, 0);
     let mut segments_small = 0;
     for id in 0..high_water {
-        let segment = shared.segments.get(id);
+        let segment = space.records.segments.get(id);
         let state = segment.state();
         if state == State::Free {
             continue;
@@ -255,27 +255,28 @@ fn gather(shared: &Shared) -> Statistics {
             item_bytes += segment.live_bytes();
         }
     }
-    let elsewhere = shared.values.is_elsewhere();
-    let metadata_bytes = shared.segments.bytes() + shared.young.bytes();
+    let metadata_bytes = space.records.segments.bytes() + space.logs.young.bytes();
+    let (dram_limit_bytes, dram_used_bytes) = space.budget.dram(metadata_bytes);
+    let (medium_limit_bytes, medium_used_bytes) = space.budget.medium();
     Statistics {
         items,
         item_bytes,
-        dram_limit_bytes: shared.dram.limit(),
-        // A quota that was raised has more than the metadata that were counted at the start.
-        dram_used_bytes: shared.dram.used() + metadata_bytes.saturating_sub(shared.metadata_bytes),
-        index_bytes: shared.index.bytes(),
+        dram_limit_bytes,
+        dram_used_bytes,
+        index_bytes: shared.items.index.bytes(),
         metadata_bytes,
-        tag_bytes: shared.ghosts.bytes(),
-        medium_limit_bytes: if elsewhere { shared.segment_quota().limit() } else { 0 },
-        medium_used_bytes: if elsewhere { shared.segment_quota().used() } else { 0 },
-        segment_bytes: shared.segment_bytes,
+        tag_bytes: space.logs.ghosts.bytes(),
+        medium_limit_bytes,
+        medium_used_bytes,
+        segment_bytes: space.records.segment_bytes,
         segments,
         segments_small,
         segments_open,
         segments_writing,
-        medium: shared.values.kind().name(),
-        access: shared.values.access(),
-        restored_items: shared.restart.as_ref().map_or(0, |restart| restart.restored_items()),
+        medium: space.records.values.kind().name(),
+        access: space.records.values.access(),
+        lost_segments: space.restart.as_ref().map_or(0, |restart| restart.lost_segments()),
+        restored_items: space.restart.as_ref().map_or(0, |restart| restart.restored_items()),
         device_ns: shared.account.used_ns(),
         events,
     }

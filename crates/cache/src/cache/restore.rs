@@ -18,8 +18,10 @@ use crate::record::{Head, UNIT, mark};
 use crate::restart::closing::{BLOCK_BYTES, Block, Closing};
 use crate::restart::{Left, Restart};
 use crate::segment::{Kind, SEQUENCE_MAX, State};
-use crate::shared::Shared;
-use crate::shared::append::PAGE;
+use crate::shared::items::Items;
+use crate::shared::records::Records;
+use crate::shared::space::Space;
+use crate::shared::writers::Writers;
 use crate::values::Values;
 
 const HEAD_BYTES: usize = 40;
@@ -84,39 +86,45 @@ impl Cache {
     /// Restores the remains of the last process, then records that this one is running.
     pub(crate) fn restore(&self) -> Result<(), OpenError> {
         let shared = &self.shared;
-        let Some(restart) = &shared.restart else { return Ok(()) };
+        let space = shared.space();
+        let Some(restart) = &space.restart else { return Ok(()) };
         let now = shared.clock.seconds();
+        let restorer = Restorer { items: &shared.items, writers: &shared.writers, restart, now };
         let mut items = 0;
         match restart.left {
             Left::Nothing => {}
-            Left::Snapshot => items = shared.restore_snapshot(restart, now),
-            Left::Sealed => items = shared.restore_sealed(restart, now),
+            Left::Snapshot => items = restorer.restore_snapshot(),
+            Left::Sealed => items = restorer.restore_sealed(),
         }
         restart.set_restored_items(items);
+        let lost = restart.lost_segments();
+        if lost > 0 {
+            let reason = "damaged, or without room in the quota";
+            restart.remark(format!("{lost} saved segments are not restored: {reason}"));
+        }
         let (flushed_below, flush_at) = restart.flushes();
-        shared.next_sequence.fetch_max(flushed_below + 1, Ordering::SeqCst);
-        shared.resume_flush(flush_at);
+        space.flushes.pass_sequence(flushed_below);
+        space.flushes.order(flush_at);
         restart.begin(now).map_err(|cause| OpenError::RestartDir {
             tenant: shared.name.clone(),
             path: restart.files.path().to_owned(),
             cause,
         })?;
-        shared.forget_what_stayed_away(restart);
+        restorer.forget_what_stayed_away();
         Ok(())
     }
 
     /// Seals and writes everything and, with a restart directory, leaves a snapshot.
     pub(crate) fn save(&self) -> Result<(), CloseError> {
         let shared = &self.shared;
+        let space = shared.space();
         let mut closed = shared.closed.lock();
         *closed = true;
-        for shard in shared.all_shards() {
-            shard.lock().seal_all(shared);
-        }
-        shared.values.stop();
-        shared.debug_assert_adds_up();
-        let Some(restart) = &shared.restart else { return Ok(()) };
-        let checksum = shared.write_snapshot(restart).map_err(|cause| {
+        shared.writers.seal_all(space);
+        space.records.values.stop();
+        shared.items.debug_assert_adds_up();
+        let Some(restart) = &space.restart else { return Ok(()) };
+        let checksum = write_snapshot(space, restart).map_err(|cause| {
             // Part of a snapshot is of no use, and may be filling the disk.
             let _ = restart.files.remove_snapshot();
             CloseError::Snapshot { path: restart.files.path().to_owned(), cause }
@@ -126,44 +134,35 @@ impl Cache {
     }
 }
 
-impl Shared {
-    fn write_snapshot(&self, restart: &Restart) -> std::io::Result<u32> {
-        let mut ids: Vec<u32> = self.queues.lock().all_sealed().collect();
-        ids.sort_by_key(|id| self.segments.get(*id).sequence.load(Ordering::SeqCst));
-        let flushed_below = self.flushed_below();
-        let mut output = restart.files.write_snapshot()?;
-        let mut checksum = 0;
-        for id in ids {
-            let Closing { sequence, class, value_used, records } = self.closing(id);
-            if sequence < flushed_below {
-                continue;
-            }
-            let saved = Saved { id, class, sequence, value_used, records, has_bits: false };
-            let head = saved.head();
-            checksum = crc32c_append(checksum, &head[HEAD_BYTES - 4..]);
-            output.write_all(&head)?;
-            output.write_all(&saved.records)?;
-        }
-        output.flush()?;
-        drop(output);
-        restart.files.sync_snapshot()?;
-        Ok(checksum)
+/// Brings back what the last process left, into an empty cache.
+struct Restorer<'a> {
+    items: &'a Items,
+    writers: &'a Writers,
+    restart: &'a Restart,
+    now: Seconds,
+}
+
+impl<'a> Restorer<'a> {
+    fn space(&self) -> &'a Space {
+        &self.items.space
+    }
+
+    fn records(&self) -> &'a Records {
+        &self.items.space.records
     }
 
     /// Reads the snapshot twice: to check that it is the valid one, then to restore it. A segment
     /// whose records are damaged is left out.
-    fn restore_snapshot(&self, restart: &Restart, now: Seconds) -> u64 {
-        let each = |visit: &mut dyn FnMut(Saved)| -> std::io::Result<u32> {
-            let input = restart.files.read_snapshot()?;
+    fn restore_snapshot(&self) -> u64 {
+        let each = |visit: &mut dyn FnMut(Option<Saved>)| -> std::io::Result<u32> {
+            let input = self.restart.files.read_snapshot()?;
             let mut input = std::io::BufReader::with_capacity(1 << 20, input);
             let mut checksum = 0;
             loop {
-                match Saved::read(&mut input, self.segment_bytes) {
+                match Saved::read(&mut input, self.records().segment_bytes) {
                     Ok((saved, head)) => {
                         checksum = crc32c_append(checksum, &head.to_le_bytes());
-                        if let Some(saved) = saved {
-                            visit(saved);
-                        }
+                        visit(saved);
                     }
                     Err(end) if end.kind() == std::io::ErrorKind::UnexpectedEof => {
                         return Ok(checksum);
@@ -172,28 +171,44 @@ impl Shared {
                 }
             }
         };
-        let counts = each(&mut |_| ()).is_ok_and(|sum| sum == restart.snapshot_checksum());
+        let cause = match each(&mut |_| ()) {
+            Ok(sum) if sum == self.restart.snapshot_checksum() => None,
+            Ok(_) => Some("its checksum is wrong".to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Some("a segment's head is damaged".to_owned())
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(cause) = cause {
+            self.restart.remark(format!("the snapshot is not restored: {cause}"));
+            return 0;
+        }
         let mut items = 0;
-        if counts {
-            // It was read to its end a moment ago; if that fails now, items restored so far are
-            // still valid.
-            let _ = each(&mut |saved| items += self.bring_back(&saved, restart, now));
+        let mut bring = |saved: Option<Saved>| match saved {
+            Some(saved) => items += self.bring_back(&saved),
+            None => self.restart.lose_segments(1),
+        };
+        if let Err(error) = each(&mut bring) {
+            // Items restored so far are still valid.
+            self.restart.remark(format!("the snapshot is restored in part: {error}"));
         }
         items
     }
 
-    fn restore_sealed(&self, restart: &Restart, now: Seconds) -> u64 {
-        let (flushed_below, _) = restart.flushes();
-        let mut saved: Vec<(u64, u32)> = (0..restart.segments())
-            .filter_map(|id| restart.saved_sequence(id).map(|sequence| (sequence, id)))
+    fn restore_sealed(&self) -> u64 {
+        let (flushed_below, _) = self.restart.flushes();
+        let mut saved: Vec<(u64, u32)> = (0..self.restart.segments())
+            .filter_map(|id| self.restart.saved_sequence(id).map(|sequence| (sequence, id)))
             .filter(|(sequence, _)| *sequence >= flushed_below)
             .collect();
         saved.sort_unstable();
         let mut items = 0;
         for (sequence, id) in saved {
-            let saved = if restart.adds_up(id) { self.read_closing(id) } else { None };
+            let saved = if self.restart.adds_up(id) { self.read_closing(id) } else { None };
             if let Some(saved) = saved.filter(|saved| saved.sequence == sequence) {
-                items += self.bring_back(&saved, restart, now);
+                items += self.bring_back(&saved);
+            } else {
+                self.restart.lose_segments(1);
             }
         }
         items
@@ -201,10 +216,10 @@ impl Shared {
 
     /// Reads a sealed segment's records from the medium, if they are whole.
     fn read_closing(&self, id: u32) -> Option<Saved> {
-        let base = self.medium_base_of(id);
-        let block_at = (self.segment_bytes - BLOCK_BYTES as u64) as usize;
+        let base = self.records().medium_base_of(id);
+        let block_at = (self.records().segment_bytes - BLOCK_BYTES as u64) as usize;
         let mut block = [0; BLOCK_BYTES];
-        let (decoded, records) = match &self.values {
+        let (decoded, records) = match &self.records().values {
             Values::Inline => return None,
             Values::Pmem(pmem) => {
                 pmem.read(base + block_at as u64, &mut block);
@@ -239,26 +254,30 @@ impl Shared {
     /// Voids every saved segment that was not restored, for want of room or for damage: its items
     /// may be stored anew from now on, and that would not void the old ones. A process that dies
     /// before this is done has not answered any request yet.
-    fn forget_what_stayed_away(&self, restart: &Restart) {
-        for id in 0..restart.segments() {
-            if restart.saved_sequence(id).is_some()
+    fn forget_what_stayed_away(&self) {
+        for id in 0..self.restart.segments() {
+            if self.restart.saved_sequence(id).is_some()
                 && !mutation_site!("segments that were not restored are void")
-                && self.segments.get(id).state() != State::Sealed
+                && self.records().segments.get(id).state() != State::Sealed
             {
-                restart.forget_segment(id);
+                self.restart.forget_segment(id);
             }
         }
     }
 
     /// Puts a saved segment in its old place and its items into the index; returns their number.
-    fn bring_back(&self, saved: &Saved, restart: &Restart, now: Seconds) -> u64 {
-        let elsewhere = self.values.is_elsewhere();
-        let Some(kind) = saved.kind() else { return 0 };
-        if !self.segment_quota().take(self.segment_bytes) {
-            return 0;
+    fn bring_back(&self, saved: &Saved) -> u64 {
+        let elsewhere = self.records().values.is_elsewhere();
+        let lost = || {
+            self.restart.lose_segments(1);
+            0
+        };
+        let Some(kind) = saved.kind() else { return lost() };
+        if !self.space().budget.take_segment(false) {
+            return lost();
         }
         let id = {
-            let mut queues = self.queues.lock();
+            let mut queues = self.space().logs.queues.lock();
             // Values elsewhere keep their place; records in DRAM may go anywhere.
             let id = if elsewhere {
                 queues.take(saved.id, kind.log()).then_some(saved.id)
@@ -266,49 +285,48 @@ impl Shared {
                 queues.take_free(kind.log())
             };
             let Some(id) = id else {
-                self.segment_quota().give_back(self.segment_bytes);
-                return 0;
+                self.space().budget.give_back_segment();
+                return lost();
             };
             id
         };
         let used = saved.records.len() as u64;
-        let pages = used.next_multiple_of(PAGE);
-        if elsewhere && !self.dram.take(pages) {
-            self.queues.lock().give_back(id, kind.log());
-            self.segment_quota().give_back(self.segment_bytes);
-            return 0;
+        if !self.space().budget.take_pages(0, used) {
+            self.space().logs.queues.lock().give_back(id, kind.log());
+            self.space().budget.give_back_segment();
+            return lost();
         }
-        self.next_sequence.fetch_max(saved.sequence + 1, Ordering::SeqCst);
-        self.arena.write(self.base_of(id), &saved.records);
-        let segment = self.segments.get(id);
+        self.space().flushes.pass_sequence(saved.sequence);
+        self.records().arena.write(self.records().base_of(id), &saved.records);
+        let segment = self.records().segments.get(id);
         segment.start(saved.sequence, kind);
         segment.used.store(used as u32, Ordering::Relaxed);
         segment.value_used.store(saved.value_used, Ordering::Relaxed);
         segment.go_on(&[State::Free], State::Open);
-        let items = self.bring_items_back(id, saved, restart, now);
+        let items = self.bring_items_back(id, saved);
         let live = segment.live_items();
         assert!(items == live, "{items} items of segment {id} came back, {live} are counted");
         if elsewhere {
             // Where its records could not be told apart, the pages behind are not used.
             let kept = u64::from(segment.used.load(Ordering::Relaxed));
-            self.dram.give_back(pages - kept.next_multiple_of(PAGE));
+            self.space().budget.give_back_pages(kept, used - kept);
         }
-        if elsewhere && restart.keeps_saved {
-            restart.keep_segment(id, saved.sequence);
+        if elsewhere && self.restart.keeps_saved {
+            self.restart.keep_segment(id, saved.sequence);
         }
-        let mut queues = self.queues.lock();
+        let mut queues = self.space().logs.queues.lock();
         segment.go_on(&[State::Open], State::Sealed);
-        queues.push_sealed(kind, id, segment.deadline.load(Ordering::Relaxed));
+        self.space().queue_sealed(&mut queues, id);
         items
     }
 
-    fn bring_items_back(&self, id: u32, saved: &Saved, restart: &Restart, now: Seconds) -> u64 {
-        let segment = self.segments.get(id);
-        let base = self.base_of(id);
+    fn bring_items_back(&self, id: u32, saved: &Saved) -> u64 {
+        let segment = self.records().segments.get(id);
+        let base = self.records().base_of(id);
         let end = base + saved.records.len() as u64;
         let (mut at, mut items) = (base, 0);
         while at < end {
-            let head = self.head(at / UNIT);
+            let head = self.records().head(at / UNIT);
             let next = at + head.record_bytes();
             if head.key_len == 0 || next > end {
                 // The checksum matched, so this cannot happen; the records behind it cannot be told
@@ -316,26 +334,26 @@ impl Shared {
                 segment.used.store((at - base) as u32, Ordering::Relaxed);
                 break;
             }
-            let expiry = head.expiry(&self.arena);
+            let expiry = head.expiry(&self.records().arena);
             let expires = expiry != Expiry::Never;
             let void = head.has(mark::DEAD)
-                || expiry.is_past(now)
-                || expires && restart.clock_ran_back
-                || saved.has_bits && restart.is_forgotten(id, at - base);
+                || head.has(mark::MORE)
+                || expiry.is_past(self.now)
+                || expires && self.restart.clock_ran_back
+                || saved.has_bits && self.restart.is_forgotten(id, at - base);
             if void || !self.bring_item_back(at / UNIT, &head, saved.sequence) {
-                head.set_marks(&self.arena, mark::DEAD, 0);
-                self.forget_saved(at / UNIT);
+                head.set_marks(&self.records().arena, mark::DEAD, 0);
+                self.space().forget_saved(at / UNIT);
             } else {
-                let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
-                segment.add_live(head.record_bytes() + value);
+                segment.add_live(self.records().item_bytes(&head));
                 segment.extend_deadline(match expiry {
                     Expiry::At(second) => Some(second),
                     Expiry::Never | Expiry::Immediately => None,
                 });
                 items += 1;
-                self.index.count(1);
-                if self.index.wants_growth() {
-                    self.grow_index(&mut self.shards[0].lock(), now);
+                self.items.index.count(1);
+                if self.items.index.wants_growth() {
+                    self.items.grow_index(&mut self.writers.shards[0].lock(), self.now);
                 }
             }
             at = next;
@@ -345,32 +363,60 @@ impl Shared {
 
     /// Puts an item into the index; of two with one key the younger stays.
     fn bring_item_back(&self, location: u64, head: &Head, sequence: u64) -> bool {
-        let hash = self.rehash(location);
+        let hash = self.records().rehash(location);
         let mut key = [0; 255];
         let key = &mut key[..head.key_len];
-        self.arena.read(head.key_at(), key);
+        self.records().arena.read(head.key_at(), key);
         loop {
-            let pair = self.index.lock(hash);
-            let other = pair.find(|at| self.head_of(at, key)).map(|(found, _)| found);
+            let pair = self.items.index.lock(hash);
+            let other = pair.find(|at| self.records().head_of(at, key)).map(|(found, _)| found);
             if let Some(found) = other {
                 let other = found.location();
-                let segment = self.segments.get(self.segment_of(other));
+                let segment = self.records().segment_at(other);
                 let older = segment.sequence.load(Ordering::SeqCst) >= sequence;
                 if older && !mutation_site!("of two items with one key the younger is restored") {
                     return false;
                 }
-                self.retire(other, &self.head(other), || pair.remove(&found));
-                self.index.count(-1);
+                self.space().retire(other, &self.records().head(other), || pair.remove(&found));
+                self.items.index.count(-1);
             }
             if pair.insert(location, Heat::NEW) {
                 return true;
             }
             drop(pair);
-            if !self.index.make_room(hash, &|at| self.fetch(at), &|at| self.rehash(at)) {
+            if !self
+                .items
+                .index
+                .make_room(hash, &|at| self.records().fetch(at), &|at| self.records().rehash(at))
+            {
                 return false;
             }
         }
     }
+}
+
+/// Writes the records of all sealed segments; returns the checksum of their heads.
+fn write_snapshot(space: &Space, restart: &Restart) -> std::io::Result<u32> {
+    let mut ids: Vec<u32> = space.logs.queues.lock().all_sealed().collect();
+    ids.sort_by_key(|id| space.records.segments.get(*id).sequence.load(Ordering::SeqCst));
+    let flushed_below = space.flushes.below();
+    let mut output = restart.files.write_snapshot()?;
+    let mut checksum = 0;
+    for id in ids {
+        let Closing { sequence, class, value_used, records } = space.records.closing(id);
+        if sequence < flushed_below {
+            continue;
+        }
+        let saved = Saved { id, class, sequence, value_used, records, has_bits: false };
+        let head = saved.head();
+        checksum = crc32c_append(checksum, &head[HEAD_BYTES - 4..]);
+        output.write_all(&head)?;
+        output.write_all(&saved.records)?;
+    }
+    output.flush()?;
+    drop(output);
+    restart.files.sync_snapshot()?;
+    Ok(checksum)
 }
 
 #[cfg(test)]
@@ -405,7 +451,7 @@ mod tests {
             worker.store(b"key", worker.hash(b"key"), Seconds(1_000), &Store::set(b"1"), None);
             drop(worker);
             cache.close().unwrap();
-            let restart = cache.shared.restart.as_ref().unwrap();
+            let restart = cache.shared.space().restart.as_ref().unwrap();
             let mut bytes = restart.files.read_snapshot().unwrap();
             let (saved, _) = Saved::read(&mut bytes, 1 << 20).unwrap();
             let mut saved = saved.unwrap();
@@ -416,8 +462,9 @@ mod tests {
             output.flush().unwrap();
             restart.end(crc32c_append(0, &saved.head()[HEAD_BYTES - 4..]), Seconds(1_000));
             drop((output, cache));
-            let items = open(dir.path()).statistics().restored_items;
-            assert_eq!(items, u64::from(number == 0), "damage {number}");
+            let opened = open(dir.path());
+            assert_eq!(opened.statistics().restored_items, u64::from(number == 0), "{number}");
+            assert_eq!(opened.restore_remarks().len(), usize::from(number != 0), "{number}");
         }
     }
 }

@@ -34,13 +34,17 @@ const RECORD_BYTES: u64 = 64;
 const BUFFERS_MIN: u64 = 4;
 /// Segments that a quota may always grow to without a restart, and the factor by which it may grow
 /// if that is more: each takes some bytes of tables even before it is used.
-const SEGMENTS_GROWTH: u64 = 1 << 14;
+const SEGMENTS_GROWTH: u64 = 1 << 10;
 /// Open segments, and on a block file all write buffers, take at most one part in this many.
 const OPEN_SHARE: u64 = 8;
-/// Largest arena: a location counts four-byte units in 40 bits.
-const ARENA_BYTES_MAX: u64 = 1 << 42;
+/// Largest arena: a location counts four-byte units in 39 bits; the 40th is kept for keys outside
+/// of DRAM.
+const ARENA_BYTES_MAX: u64 = 1 << 41;
 /// Factor by which a medium's quota may grow without a restart.
 const MEDIUM_GROWTH_MAX: u64 = 16;
+
+/// Address space that every table may take, whatever the quota.
+const TABLE_BYTES_LEAST: u64 = 64 << 20;
 
 /// Sizes that a cache is built with.
 #[derive(Debug, Clone, Copy)]
@@ -91,12 +95,8 @@ impl Plan {
             ("medium quota", config.medium_bytes)
         };
         if quota.0 > ARENA_BYTES_MAX {
-            return Err(too_large(
-                quota_name,
-                quota,
-                "one tenant's address space",
-                ARENA_BYTES_MAX,
-            ));
+            let limit = "one tenant's address space";
+            return Err(too_large(quota_name, quota, limit, ARENA_BYTES_MAX));
         }
         let segment_bytes = segment_bytes(config, quota.0, saved)?;
         check_quota(config, quota_name, quota, segment_bytes)?;
@@ -117,6 +117,7 @@ impl Plan {
             segments * MEDIUM_GROWTH_MAX
         };
         let segments_max = segments_max.min(ARENA_BYTES_MAX / stride);
+        let tables = table_bytes(config, inline, segments_max * segment_bytes);
         Ok(Plan {
             segment_bytes,
             stride_shift: stride.ilog2(),
@@ -127,8 +128,8 @@ impl Plan {
             arena_bytes: segments_max * stride + PAGE,
             arena_huge_pages: inline && config.huge_pages,
             value_bytes_max: value_bytes_max(config, segment_bytes).0,
-            table_bytes_max: machine_bytes / 2,
-            tags_bytes_max: machine_bytes / 8,
+            table_bytes_max: (machine_bytes / 2).min(tables.max(TABLE_BYTES_LEAST)),
+            tags_bytes_max: (machine_bytes / 8).min((tables / 4).max(TABLE_BYTES_LEAST)),
             dram_bytes: config.dram_bytes.0,
             medium_bytes: config.medium_bytes.0,
             medium_capacity: segments_max * segment_bytes,
@@ -174,6 +175,13 @@ fn value_bytes_max(config: &Config, segment_bytes: u64) -> ByteSize {
         let rest = if inline { RECORD_BYTES } else { SEGMENT_OVERHEAD_BYTES };
         ByteSize(VALUE_BYTES_DEFAULT.min(segment_bytes.saturating_sub(rest)))
     })
+}
+
+/// Returns the address space of the tables. It follows the quota: what that may grow to, and so
+/// many items.
+fn table_bytes(config: &Config, inline: bool, capacity: u64) -> u64 {
+    let dram = config.dram_bytes.0.saturating_mul(MEDIUM_GROWTH_MAX);
+    if inline { capacity / 2 } else { dram }
 }
 
 /// Chooses the bytes of a segment for a quota: a power of two, so that a changed quota seldom

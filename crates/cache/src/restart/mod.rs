@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol_base::checksum::crc32c;
+use entresol_base::sync::Mutex;
 use entresol_base::{Seconds, mutation_site, thread};
 use entresol_media::Direct;
 
@@ -35,6 +36,9 @@ use crate::segment::SEQUENCE_MAX;
 use crate::values::Values;
 
 const MAGIC: [u8; 8] = *b"ENTMAP01";
+/// Distinguishes the two checked numbers of the header from each other.
+const TIME_CHECK: u32 = 0x7131_6D65;
+const ORDER_CHECK: u32 = 0x666C_7573;
 const HEADER_BYTES: u64 = 4096;
 /// Length of the shortest record whose value lies elsewhere, so that each record has a bit of its
 /// own.
@@ -47,9 +51,7 @@ mod at {
     pub(super) const LIFE: u64 = 16;
     pub(super) const SEGMENT_BYTES: u64 = 24;
     pub(super) const MEDIUM: u64 = 32;
-    pub(super) const LAST_SEEN: u64 = 36;
     pub(super) const FLUSHED_BELOW: u64 = 40;
-    pub(super) const FLUSH_AT: u64 = 48;
     pub(super) const SNAPSHOT_CHECKSUM: u64 = 52;
     pub(super) const BOOT: u64 = 56;
     /// Complement of `FLUSHED_BELOW`, which reveals damage to either. A process that dies between
@@ -57,6 +59,10 @@ mod at {
     pub(super) const FLUSHED_CHECK: u64 = 64;
     pub(super) const MAP_BYTES: u64 = 72;
     pub(super) const SEGMENTS: u64 = 80;
+    /// Second at which the cache last knew the time, and in the upper half its check.
+    pub(super) const LAST_SEEN: u64 = 88;
+    /// Second of an ordered flush, or 0, and in the upper half its check.
+    pub(super) const FLUSH_AT: u64 = 96;
 }
 
 /// State of the map: there is nothing to restore.
@@ -93,6 +99,10 @@ pub(crate) struct Restart {
     /// remaining time is unknown.
     pub(crate) clock_ran_back: bool,
     restored_items: AtomicU64,
+    /// Saved segments that were not restored.
+    lost_segments: AtomicU64,
+    /// Reasons for which something that was saved is not used.
+    remarks: Mutex<Vec<String>>,
 }
 
 impl Restart {
@@ -117,6 +127,8 @@ impl Restart {
             keeps_saved: true,
             clock_ran_back: false,
             restored_items: AtomicU64::new(0),
+            lost_segments: AtomicU64::new(0),
+            remarks: Mutex::default(),
         };
         let medium = crc32c(config.medium.to_string().as_bytes());
         restart.left = restart.find_left(medium, values, found_bytes);
@@ -126,6 +138,15 @@ impl Restart {
         }
         restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0
             && !mutation_site!("a clock that ran back is noticed");
+        if let (Left::Nothing, Some(reason)) =
+            (restart.left, restart.reason_for_nothing(medium, values))
+        {
+            restart.remark(format!("nothing of the last run is restored: {reason}"));
+        }
+        if restart.clock_ran_back && restart.left != Left::Nothing {
+            let reason = "the wall clock ran back, so no item that expires is restored";
+            restart.remark(reason.to_owned());
+        }
         if restart.left == Left::Nothing {
             restart.start_anew(medium, values).map_err(|cause| OpenError::RestartDir {
                 tenant: config.name.clone(),
@@ -152,6 +173,18 @@ impl Restart {
         self.map.store_u32(at, value, Ordering::SeqCst);
     }
 
+    /// Stores a number together with its check, in one word: a process that dies leaves the old
+    /// pair or the new one.
+    fn store_checked(&self, at: u64, value: u32, salt: u32) {
+        let word = u64::from(value) | u64::from(check_of(value, salt)) << 32;
+        self.map.store_u64(at, word, Ordering::SeqCst);
+    }
+
+    /// Returns true if a number and its check belong together.
+    fn is_intact(&self, at: u64, salt: u32) -> bool {
+        self.load(at + 4) == check_of(self.load(at), salt)
+    }
+
     fn find_left(&self, medium: u32, values: &Values, found_bytes: u64) -> Left {
         let (flushed, _) = self.flushes();
         let check = self.map.load_u64(at::FLUSHED_CHECK, Ordering::SeqCst);
@@ -162,6 +195,8 @@ impl Restart {
             && self.map.load_u64(at::MAP_BYTES, Ordering::SeqCst) == found_bytes
             && check == !flushed
             && flushed < SEQUENCE_MAX
+            && self.is_intact(at::LAST_SEEN, TIME_CHECK)
+            && self.is_intact(at::FLUSH_AT, ORDER_CHECK)
             && values.label().is_none_or(|label| label == Label { format: FORMAT, life });
         match self.load(at::STATE) {
             CLEAN if ours && self.files.has_snapshot() => Left::Snapshot,
@@ -178,6 +213,62 @@ impl Restart {
         }
     }
 
+    /// Reason for which the remains of the last process are not used; none if there are none.
+    fn reason_for_nothing(&self, medium: u32, values: &Values) -> Option<String> {
+        let state = self.load(at::STATE);
+        let (flushed, _) = self.flushes();
+        let check = self.map.load_u64(at::FLUSHED_CHECK, Ordering::SeqCst);
+        let reason = match state {
+            EMPTY => return None,
+            CLEAN | RUNNING if self.load(at::FORMAT) != FORMAT => {
+                let format = self.load(at::FORMAT);
+                return Some(format!("it has format {format}, and this version writes {FORMAT}"));
+            }
+            CLEAN | RUNNING if self.load(at::MEDIUM) != medium => "the medium is another one",
+            CLEAN | RUNNING
+                if self.map.load_u64(at::SEGMENT_BYTES, Ordering::SeqCst) != self.segment_bytes =>
+            {
+                "segments have another size"
+            }
+            CLEAN | RUNNING if check != !flushed || flushed >= SEQUENCE_MAX => {
+                "the map of what is void is damaged"
+            }
+            CLEAN if !self.files.has_snapshot() => "the snapshot is missing",
+            RUNNING if !values.is_elsewhere() => {
+                "the last process did not stop in order, and DRAM does not outlive it"
+            }
+            RUNNING if self.load(at::BOOT) != self.files.boot() => {
+                "the machine was started anew before the last process had stopped in order"
+            }
+            RUNNING if self.load(at::SEGMENTS) != self.segments => {
+                "the quota has changed, and the last process did not stop in order"
+            }
+            CLEAN | RUNNING => "the map or the medium is not the one that was left",
+            _ => "the map is damaged",
+        };
+        Some(reason.to_owned())
+    }
+
+    /// Notes why something that was saved is not used.
+    pub(crate) fn remark(&self, reason: String) {
+        self.remarks.lock().push(reason);
+    }
+
+    /// Returns why something that was saved is not used.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        self.remarks.lock().clone()
+    }
+
+    /// Counts saved segments that were not restored.
+    pub(crate) fn lose_segments(&self, segments: u64) {
+        self.lost_segments.fetch_add(segments, Ordering::Relaxed);
+    }
+
+    /// Returns the number of saved segments that were not restored.
+    pub(crate) fn lost_segments(&self) -> u64 {
+        self.lost_segments.load(Ordering::Relaxed)
+    }
+
     /// Voids all that was saved.
     fn start_anew(&self, medium: u32, values: &Values) -> std::io::Result<()> {
         self.store(at::STATE, EMPTY);
@@ -189,7 +280,8 @@ impl Restart {
         self.map.store_u64(at::FLUSHED_BELOW, 0, Ordering::SeqCst);
         self.map.store_u64(at::FLUSHED_CHECK, !0, Ordering::SeqCst);
         self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);
-        self.store(at::FLUSH_AT, 0);
+        self.store_checked(at::FLUSH_AT, 0, ORDER_CHECK);
+        self.store_checked(at::LAST_SEEN, 0, TIME_CHECK);
         self.store(at::MEDIUM, medium);
         self.store(at::FORMAT, FORMAT);
         Ok(())
@@ -197,7 +289,7 @@ impl Restart {
 
     /// Records that the cache is in use: from now on the snapshot is void.
     pub(crate) fn begin(&self, now: Seconds) -> std::io::Result<()> {
-        self.store(at::LAST_SEEN, now.0);
+        self.store_checked(at::LAST_SEEN, now.0, TIME_CHECK);
         self.store(at::BOOT, self.files.boot());
         self.store(at::SEGMENTS, self.segments);
         self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);
@@ -208,7 +300,7 @@ impl Restart {
 
     /// Records that the snapshot whose index has this checksum is complete.
     pub(crate) fn end(&self, snapshot_checksum: u32, now: Seconds) {
-        self.store(at::LAST_SEEN, now.0);
+        self.store_checked(at::LAST_SEEN, now.0, TIME_CHECK);
         self.store(at::SNAPSHOT_CHECKSUM, snapshot_checksum);
         self.store(at::STATE, CLEAN);
         self.map.persist(0, HEADER_BYTES as usize);
@@ -309,13 +401,13 @@ impl Restart {
         self.map.store_u64(at::FLUSHED_BELOW, below, Ordering::SeqCst);
         thread::step();
         self.map.store_u64(at::FLUSHED_CHECK, !below, Ordering::SeqCst);
-        self.store(at::FLUSH_AT, 0);
+        self.store_checked(at::FLUSH_AT, 0, ORDER_CHECK);
     }
 
     /// Records a flush that is ordered for later.
     pub(crate) fn record_flush_at(&self, at_s: u32) {
         thread::step();
-        self.store(at::FLUSH_AT, at_s);
+        self.store_checked(at::FLUSH_AT, at_s, ORDER_CHECK);
     }
 
     /// Returns the flush that was carried out, and the one ordered for later.
@@ -326,7 +418,7 @@ impl Restart {
     /// Records the time, so that a clock that runs backwards is detected.
     pub(crate) fn note_time(&self, now: Seconds) {
         if self.load(at::LAST_SEEN) < now.0 {
-            self.store(at::LAST_SEEN, now.0);
+            self.store_checked(at::LAST_SEEN, now.0, TIME_CHECK);
         }
     }
 
@@ -338,4 +430,9 @@ impl Restart {
     pub(crate) fn set_restored_items(&self, items: u64) {
         self.restored_items.store(items, Ordering::Relaxed);
     }
+}
+
+/// Returns the check of a number in the header.
+fn check_of(value: u32, salt: u32) -> u32 {
+    crc32c(&value.to_le_bytes()) ^ salt
 }

@@ -7,17 +7,15 @@
 use std::sync::atomic::Ordering;
 
 use entresol_base::Seconds;
-use entresol_media::{Access, AccountHandle};
+use entresol_media::AccountHandle;
 
 use crate::index::Heat;
 use crate::record::{NewRecord, UNIT, mark};
-use crate::restart::closing;
-use crate::segment::{CLASSES, Kind, Log, NEVER, State, class_of};
-use crate::shared::Shared;
+use crate::segment::{CLASSES, Kind, Log, NEVER, class_of};
+use crate::shared::items::Items;
+use crate::shared::space::Space;
 use crate::values::Values;
 
-/// Granularity in which the DRAM of records whose values lie elsewhere is counted.
-pub(crate) const PAGE: u64 = 4096;
 /// Number of hole sizes that are remembered, and of holes of one size.
 const HOLE_SIZES: usize = 64;
 const HOLES_OF_A_SIZE: usize = 8;
@@ -25,12 +23,7 @@ const HOLES_OF_A_SIZE: usize = 8;
 const ALMOST_FULL: u64 = 16;
 /// Maximum of evictions for pages of DRAM, or for a segment beyond those that keep every item that
 /// was read, before the store is refused.
-const EVICTIONS_MAX: usize = 16;
-/// Evictions for one segment that keep every item that was read, at most, and their bytes. Further
-/// ones keep half a segment, so that a writer's wait is bounded.
-const SOFT_EVICTIONS_MAX: u64 = 64;
-const SOFT_EVICTIONS_MIN: u64 = 4;
-const SOFT_EVICTED_BYTES: u64 = 16 << 20;
+pub(crate) const EVICTIONS_MAX: usize = 16;
 
 /// A segment that a shard appends to.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +43,7 @@ pub(crate) struct Place {
     pub(crate) at: u64,
     /// Offset in the segment of a value that lies elsewhere.
     pub(crate) value_offset: u32,
-    record_bytes: u64,
+    pub(crate) record_bytes: u64,
     value_bytes: u64,
     slot: Option<usize>,
     /// Heat of the item, if it is a new one.
@@ -58,18 +51,23 @@ pub(crate) struct Place {
 }
 
 impl Open {
+    /// Returns a segment that was just opened.
+    pub(crate) fn new(id: u32, sequence: u64) -> Self {
+        Open { id, sequence, record_used: 0, value_used: 0 }
+    }
+
     /// Returns the place of the next record, if the segment has room for it.
     pub(crate) fn next_place(
         &self,
-        cache: &Shared,
+        space: &Space,
         record_bytes: u64,
         value_bytes: u64,
     ) -> Option<Place> {
-        let fits = cache.fits(self.record_used + record_bytes, self.value_used + value_bytes);
+        let fits = space.fits(self.record_used + record_bytes, self.value_used + value_bytes);
         fits.then(|| Place {
             segment: self.id,
             sequence: self.sequence,
-            at: cache.base_of(self.id) + self.record_used,
+            at: space.records.base_of(self.id) + self.record_used,
             value_offset: self.value_used as u32,
             record_bytes,
             value_bytes,
@@ -79,11 +77,11 @@ impl Open {
     }
 
     /// Makes a published record's place permanent.
-    pub(crate) fn advance(&mut self, cache: &Shared, place: &Place) {
-        let segment = cache.segments.get(self.id);
+    pub(crate) fn advance(&mut self, space: &Space, place: &Place) {
+        let segment = space.records.segments.get(self.id);
         debug_assert!(
             (place.segment, place.sequence) == (self.id, self.sequence)
-                && place.at == cache.base_of(self.id) + self.record_used
+                && place.at == space.records.base_of(self.id) + self.record_used
                 && u64::from(place.value_offset) == self.value_used,
             "{place:?} is not the end of {self:?}"
         );
@@ -122,7 +120,7 @@ impl Place {
 pub(crate) enum NoPlace {
     Busy,
     NoMemory,
-    /// No segment can hold the record.
+    /// The record fits into no segment.
     TooLarge,
 }
 
@@ -203,33 +201,33 @@ impl Shard {
     /// Returns the position of the first of two open segments that has room.
     fn slot_with_room(
         &self,
-        cache: &Shared,
+        space: &Space,
         slots: [usize; 2],
         record_bytes: u64,
         value_bytes: u64,
     ) -> Option<usize> {
         slots.into_iter().find(|slot| {
             self.open[*slot].is_some_and(|open| {
-                open.sequence >= cache.flushed_below()
-                    && cache.fits(open.record_used + record_bytes, open.value_used + value_bytes)
+                open.sequence >= space.flushes.below()
+                    && space.fits(open.record_used + record_bytes, open.value_used + value_bytes)
             })
         })
     }
 
     /// Returns one of two positions at which a segment may be opened; seals the fuller segment if
     /// there is none, and those that are flushed or almost full.
-    pub(crate) fn vacate(&mut self, cache: &Shared, slots: [usize; 2]) -> usize {
+    pub(crate) fn vacate(&mut self, space: &Space, slots: [usize; 2]) -> usize {
         for slot in slots {
             if let Some(open) = self.open[slot]
-                && (open.sequence < cache.flushed_below()
-                    || open.used() >= cache.segment_bytes / ALMOST_FULL * (ALMOST_FULL - 1))
+                && (open.sequence < space.flushes.below()
+                    || open.used() >= space.records.segment_bytes / ALMOST_FULL * (ALMOST_FULL - 1))
             {
                 self.open[slot] = None;
-                cache.seal(open.id);
+                space.seal(open.id);
             }
         }
         // Write buffers of a block file are few.
-        let second = !matches!(cache.values, Values::File(_));
+        let second = !matches!(space.records.values, Values::File(_));
         let free = slots.into_iter().filter(|slot| *slot == slots[0] || second);
         if let Some(slot) = free.into_iter().find(|slot| self.open[*slot].is_none()) {
             return slot;
@@ -237,7 +235,7 @@ impl Shard {
         let used = |slot: usize| self.open[slot].map_or(0, |open| open.used());
         let slot = if used(slots[1]) > used(slots[0]) { slots[1] } else { slots[0] };
         if let Some(open) = self.open[slot].take() {
-            cache.seal(open.id);
+            space.seal(open.id);
         }
         slot
     }
@@ -246,45 +244,46 @@ impl Shard {
     /// up.
     pub(crate) fn reserve(
         &mut self,
-        cache: &Shared,
+        items: &Items,
         record: &NewRecord<'_>,
         hash: u64,
         now: Seconds,
     ) -> Result<Place, NoPlace> {
-        let elsewhere = cache.values.is_elsewhere();
+        let space = &items.space;
+        let elsewhere = space.records.values.is_elsewhere();
         let record_bytes = record.record_bytes(elsewhere);
         let value_bytes = if elsewhere { record.value_len as u64 } else { 0 };
         let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
         if class == 0
             && !elsewhere
-            && let Some(place) = self.reserve_hole(cache, record_bytes)
+            && let Some(place) = self.reserve_hole(space, record_bytes)
         {
             return Ok(place);
         }
-        if !cache.fits(record_bytes, value_bytes) {
+        if !space.fits(record_bytes, value_bytes) {
             return Err(NoPlace::TooLarge);
         }
-        let (log, heat) = cache.log_of_new(hash, record_bytes + value_bytes, &mut self.random);
+        let (log, heat) = space.logs.log_of_new(hash, record_bytes + value_bytes, &mut self.random);
         let kind = Kind::new(log, class);
-        let found = self.open_with_room(cache, kind, record_bytes, value_bytes, now);
+        let found = self.open_with_room(items, kind, record_bytes, value_bytes, now);
         let (slot, open) = found.inspect_err(|_| {
             // The key is as it was before this attempt.
             if log == Log::Main {
-                cache.ghosts.put(hash, Log::Small);
+                space.logs.ghosts.put(hash, Log::Small);
             }
         })?;
-        cache.segments.get(open.id).extend_deadline(record.expiry);
-        let place = open.next_place(cache, record_bytes, value_bytes).ok_or(NoPlace::NoMemory)?;
+        space.records.segments.get(open.id).extend_deadline(record.expiry);
+        let place = open.next_place(space, record_bytes, value_bytes).ok_or(NoPlace::NoMemory)?;
         Ok(Place { slot: Some(slot), heat, ..place })
     }
 
-    fn reserve_hole(&mut self, cache: &Shared, bytes: u64) -> Option<Place> {
+    fn reserve_hole(&mut self, space: &Space, bytes: u64) -> Option<Place> {
         let hole = self.holes.pop(bytes)?;
-        let segment = cache.segments.get(hole.segment);
-        let writing = &cache.writing[self.number];
+        let segment = space.records.segments.get(hole.segment);
+        let writing = &space.writing[self.number];
         writing.begin(hole.segment);
         let usable = segment.takes_writes(hole.sequence)
-            && hole.sequence >= cache.flushed_below()
+            && hole.sequence >= space.flushes.below()
             && segment.deadline.load(Ordering::Relaxed) == NEVER;
         if !usable {
             writing.end();
@@ -309,35 +308,36 @@ impl Shard {
     /// the shard's open segments, so after each of them the segments are looked at anew.
     fn open_with_room(
         &mut self,
-        cache: &Shared,
+        items: &Items,
         kind: Kind,
         record_bytes: u64,
         value_bytes: u64,
         now: Seconds,
     ) -> Result<(usize, Open), NoPlace> {
+        let space = &items.space;
         let slots = self.slots_of(kind);
         for _ in 0..EVICTIONS_MAX {
-            if let Some(slot) = self.slot_with_room(cache, slots, record_bytes, value_bytes)
+            if let Some(slot) = self.slot_with_room(space, slots, record_bytes, value_bytes)
                 && let Some(open) = self.open[slot]
             {
-                if cache.take_pages(open.record_used, record_bytes) {
+                if space.budget.take_pages(open.record_used, record_bytes) {
                     return Ok((slot, open));
                 }
-                cache.pressed.store(true, Ordering::Relaxed);
-                if !cache.evict_one(self, now, false) {
+                space.budget.press();
+                if !items.evict_one(self, now, false) {
                     break;
                 }
                 continue;
             }
-            self.vacate(cache, slots);
-            cache.make_room(self, now);
+            self.vacate(space, slots);
+            items.make_room(self, now);
             // The evictions may have opened one.
-            if self.slot_with_room(cache, slots, record_bytes, value_bytes).is_none() {
-                let slot = self.vacate(cache, slots);
-                let open = cache.try_open_segment(kind, false)?;
+            if self.slot_with_room(space, slots, record_bytes, value_bytes).is_none() {
+                let slot = self.vacate(space, slots);
+                let open = space.try_open_segment(kind, false)?;
                 // Segments that are being written to a block file will be sealed soon, and can then
                 // be evicted.
-                let busy = cache.values.is_writing();
+                let busy = space.records.values.is_writing();
                 let none = if busy { NoPlace::Busy } else { NoPlace::NoMemory };
                 self.open[slot] = Some(open.ok_or(none)?);
             }
@@ -346,34 +346,36 @@ impl Shard {
     }
 
     /// Makes a published record's place permanent.
-    pub(crate) fn commit(&mut self, cache: &Shared, place: &Place) {
+    #[inline]
+    pub(crate) fn commit(&mut self, space: &Space, place: &Place) {
         debug_assert!(
             place.slot.is_none_or(|slot| self.open[slot].is_some()),
             "the segment of {place:?} was sealed before its record was published"
         );
         match place.slot.and_then(|slot| self.open[slot].as_mut()) {
-            Some(open) => open.advance(cache, place),
-            None => cache.writing[self.number].end(),
+            Some(open) => open.advance(space, place),
+            None => space.writing[self.number].end(),
         }
     }
 
     /// Gives up the place of an unpublished record.
-    pub(crate) fn give_up(&mut self, cache: &Shared, place: &Place) {
+    pub(crate) fn give_up(&mut self, space: &Space, place: &Place) {
         if place.slot.is_none() {
-            let head = cache.head(place.location());
-            head.set_marks(&cache.arena, mark::DEAD, 0);
-            cache.segments.get(place.segment).remove_live(place.record_bytes);
-            cache.writing[self.number].end();
+            let head = space.records.head(place.location());
+            head.set_marks(&space.records.arena, mark::DEAD, 0);
+            let segment = space.records.segments.get(place.segment);
+            space.vacancy.remove_live(segment, place.record_bytes);
+            space.writing[self.number].end();
             self.holes.push(Hole {
                 at: place.at,
                 bytes: place.record_bytes,
                 segment: place.segment,
                 sequence: place.sequence,
             });
-        } else if cache.values.is_elsewhere() {
+        } else if space.records.values.is_elsewhere() {
             // The next record takes them again.
-            let used = place.at - cache.base_of(place.segment);
-            cache.dram.give_back(pages_between(used, place.record_bytes) * PAGE);
+            let used = place.at - space.records.base_of(place.segment);
+            space.budget.give_back_pages(used, place.record_bytes);
         }
     }
 
@@ -383,146 +385,33 @@ impl Shard {
     }
 
     /// Seals every open segment.
-    pub(crate) fn seal_all(&mut self, cache: &Shared) {
+    pub(crate) fn seal_all(&mut self, space: &Space) {
         for open in self.open.iter_mut().filter_map(Option::take) {
-            cache.seal(open.id);
+            space.seal(open.id);
         }
     }
 
     /// Seals the open segments that a flush has emptied.
-    pub(crate) fn seal_flushed(&mut self, cache: &Shared) {
-        let below = cache.flushed_below();
+    pub(crate) fn seal_flushed(&mut self, space: &Space) {
+        let below = space.flushes.below();
         for open in &mut self.open {
             if open.is_some_and(|open| open.sequence < below)
                 && let Some(open) = open.take()
             {
-                cache.seal(open.id);
+                space.seal(open.id);
             }
         }
     }
 
     /// Seals the open segments whose items have all expired, so that they can be freed.
-    pub(crate) fn seal_expired(&mut self, cache: &Shared, now: Seconds) {
+    pub(crate) fn seal_expired(&mut self, space: &Space, now: Seconds) {
         for open in &mut self.open {
             let expired = open.is_some_and(|open| {
-                let segment = cache.segments.get(open.id);
+                let segment = space.records.segments.get(open.id);
                 open.record_used > 0 && segment.is_expired(now)
             });
             if expired && let Some(open) = open.take() {
-                cache.seal(open.id);
-            }
-        }
-    }
-}
-
-/// Pages that more bytes of records need behind those that are used.
-pub(crate) fn pages_between(used: u64, more: u64) -> u64 {
-    (used + more).div_ceil(PAGE) - used.div_ceil(PAGE)
-}
-
-impl Shared {
-    /// Returns true if a segment can hold this many bytes of records and of values elsewhere.
-    pub(crate) fn fits(&self, record_bytes: u64, value_bytes: u64) -> bool {
-        match &self.values {
-            Values::Inline => record_bytes <= self.segment_bytes,
-            Values::Pmem(_) | Values::File(_) => {
-                // A sealed segment's records and closing block lie behind its values.
-                let closing =
-                    if self.restart.is_some() { closing::OVERHEAD_BYTES + record_bytes } else { 0 };
-                record_bytes <= self.segment_bytes && value_bytes + closing <= self.segment_bytes
-            }
-        }
-    }
-
-    /// Takes the pages of DRAM for more bytes of records, if values lie elsewhere.
-    fn take_pages(&self, used: u64, more: u64) -> bool {
-        !self.values.is_elsewhere() || self.dram.take(pages_between(used, more) * PAGE)
-    }
-
-    /// Evicts until the quota has a segment left, and those that evictions copy items into.
-    fn make_room(&self, shard: &mut Shard, now: Seconds) {
-        let soft = (SOFT_EVICTED_BYTES / self.segment_bytes)
-            .clamp(SOFT_EVICTIONS_MIN, SOFT_EVICTIONS_MAX) as usize;
-        for attempt in 0..soft + EVICTIONS_MAX {
-            if self.segment_quota().left() >= (1 + self.spare_segments) * self.segment_bytes {
-                return;
-            }
-            self.pressed.store(true, Ordering::Relaxed);
-            if !self.evict_one(shard, now, attempt >= soft) {
-                return;
-            }
-        }
-    }
-
-    /// Opens a segment if the quota has one left, or in any case if it is `over` its limit.
-    pub(crate) fn try_open_segment(&self, kind: Kind, over: bool) -> Result<Option<Open>, NoPlace> {
-        let quota = self.segment_quota();
-        if !quota.take(self.segment_bytes) {
-            if !over {
-                return Ok(None);
-            }
-            quota.force(self.segment_bytes);
-        }
-        let Some(id) = self.queues.lock().take_free(kind.log()) else {
-            quota.give_back(self.segment_bytes);
-            return Ok(None);
-        };
-        let segment = self.segments.get(id);
-        if let Values::File(file) = &self.values {
-            let Some(buffer) = file.take_buffer() else {
-                self.queues.lock().give_back(id, kind.log());
-                quota.give_back(self.segment_bytes);
-                return Err(NoPlace::Busy);
-            };
-            let before = segment.buffer.swap(buffer + 1, Ordering::AcqRel);
-            assert!(before == 0, "segment {id} was free, but had write buffer {}", before - 1);
-        }
-        if let Some(restart) = &self.restart {
-            restart.forget_segment(id);
-        }
-        let sequence = self.next_sequence.fetch_add(1, Ordering::SeqCst);
-        segment.start(sequence, kind);
-        segment.go_on(&[State::Free], State::Open);
-        self.note_opened(kind, id, sequence);
-        Ok(Some(Open { id, sequence, record_used: 0, value_used: 0 }))
-    }
-
-    /// Writes a value, in one or two parts, to its place.
-    pub(crate) fn write_value(
-        &self,
-        place: &Place,
-        inline_at: u64,
-        parts: [&[u8]; 2],
-        account: &mut AccountHandle,
-    ) {
-        let [first, second] = parts;
-        match &self.values {
-            Values::Inline => {
-                self.arena.write(inline_at, first);
-                if !second.is_empty() {
-                    self.arena.write(inline_at + first.len() as u64, second);
-                }
-                account.charge(Access::Write, place.record_bytes as usize);
-            }
-            Values::Pmem(pmem) => {
-                let at = self.medium_base_of(place.segment) + u64::from(place.value_offset);
-                pmem.write(at, first);
-                if !second.is_empty() {
-                    pmem.write(at + first.len() as u64, second);
-                }
-                pmem.drain();
-                account.charge_units(Access::Write, at, first.len() + second.len());
-            }
-            Values::File(file) => {
-                let segment = self.segments.get(place.segment);
-                let offset = u64::from(place.value_offset);
-                file.write_buffered(segment, offset, first);
-                if !second.is_empty() {
-                    file.write_buffered(segment, offset + first.len() as u64, second);
-                }
-                // The segment will be written once it is full. Its writers pay as they fill it, so
-                // that a limit holds up these writers and not, much later, another one.
-                account.charge_part(Access::Write, first.len() + second.len(), file.piece());
+                space.seal(open.id);
             }
         }
     }

@@ -12,32 +12,28 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use entresol_base::{Seconds, thread};
+use entresol_base::Seconds;
 use entresol_media::{Access, AccountHandle};
 
-use crate::config::Favour;
-use crate::index::{Found, Heat};
+use crate::index::{Found, Heat, Pair};
 use crate::ops::Expiry;
 use crate::record::{Head, NewRecord, UNIT, mark};
-use crate::segment::{Kind, Log, NEVER, Queues, State};
-use crate::shared::Shared;
-use crate::shared::append::{Open, PAGE, Shard, pages_between};
+use crate::segment::{Kind, Log, State};
+use crate::shared::append::{EVICTIONS_MAX, Open, Shard};
 use crate::shared::balance::Trial;
+use crate::shared::budget::Need;
+use crate::shared::items::Items;
+use crate::shared::writers::Writers;
 use crate::statistics::count_shared;
 use crate::values::{ValueAt, Values};
 
 /// Records whose index buckets are prefetched together.
 const BATCH: usize = 16;
-/// Evictions between two searches for segments without live items: they need not wait for their
-/// turn, but nothing tells of them.
-const SEARCH_EVERY: u64 = 32;
-/// Passes without a read that an item smaller than the mean outlives at most.
-const PASSES_MAX: u8 = 3;
-/// An item without a read stays up to this part of the mean size, halved by each pass.
-const UNREAD_NUMERATOR: u64 = 72;
-const UNREAD_DENOMINATOR: u64 = 100;
-/// An item stays up to this many mean sizes for each read.
-const READ_SIZES: u64 = 8;
+/// Evictions for one segment that keep every item that was read, at most, and their bytes. Further
+/// ones keep half a segment, so that a writer's wait is bounded.
+const SOFT_EVICTIONS_MAX: u64 = 64;
+const SOFT_EVICTIONS_MIN: u64 = 4;
+const SOFT_EVICTED_BYTES: u64 = 16 << 20;
 
 /// Segment to evict.
 #[derive(Clone, Copy)]
@@ -46,6 +42,15 @@ enum Victim {
     Useless(u32),
     /// The oldest segment of a log.
     Oldest(u32),
+}
+
+/// An item that eviction passes.
+#[derive(Clone, Copy)]
+struct Item {
+    hash: u64,
+    location: u64,
+    found: Found,
+    head: Head,
 }
 
 /// Counts of the items of a segment, by their fate.
@@ -89,7 +94,7 @@ pub(crate) struct How {
     pub(crate) over: bool,
 }
 
-impl Shared {
+impl Items {
     /// Makes room for at least a part of a segment; returns false if there is nothing to evict.
     pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds, hard: bool) -> bool {
         let Some(victim) = self.choose(now) else { return false };
@@ -99,29 +104,43 @@ impl Shared {
 
     /// Evicts a segment that could not be written to its medium.
     pub(crate) fn abandon(&self, id: u32) {
-        self.segments.get(id).go_on(&[State::Writing], State::Sealed);
+        self.space.records.segments.get(id).go_on(&[State::Writing], State::Sealed);
         self.evict_whole(id, Seconds(0));
     }
 
     fn evict(&self, victim: Victim, shard: &mut Shard, now: Seconds, how: How) {
         // Values on a block file have to be read first, and no writer may wait for that.
-        let waits = matches!(self.values, Values::File(_)) && how.at_once;
+        let waits = matches!(self.space.records.values, Values::File(_)) && how.at_once;
         match victim {
             Victim::Oldest(id) if !waits => self.pass(id, shard, now, how),
             Victim::Oldest(id) | Victim::Useless(id) => self.evict_whole(id, now),
         }
     }
 
+    /// Evicts until the quota has a segment left, and those that evictions copy items into.
+    pub(crate) fn make_room(&self, shard: &mut Shard, now: Seconds) {
+        let soft = (SOFT_EVICTED_BYTES / self.space.records.segment_bytes)
+            .clamp(SOFT_EVICTIONS_MIN, SOFT_EVICTIONS_MAX) as usize;
+        for attempt in 0..soft + EVICTIONS_MAX {
+            if self.space.budget.has_segment() {
+                return;
+            }
+            self.space.budget.press();
+            if !self.evict_one(shard, now, attempt >= soft) {
+                return;
+            }
+        }
+    }
+
     /// Frees segments without live items; returns true if it freed any.
     pub(crate) fn free_expired(&self, now: Seconds) -> bool {
-        let ids: Vec<u32> = {
-            let mut queues = self.queues.lock();
-            let useless: Vec<u32> =
-                queues.all_sealed().filter(|id| self.is_useless(*id, now)).collect();
-            for id in &useless {
-                queues.remove_sealed(self.segments.get(*id).kind(), *id);
-            }
-            useless
+        let below = self.space.flushes.below();
+        if !self.space.vacancy.may_be_any(now, below) {
+            return false;
+        }
+        let ids = {
+            let mut queues = self.space.logs.queues.lock();
+            self.space.vacancy.take_all(&mut queues, &self.space.records.segments, now, below)
         };
         for id in &ids {
             self.evict_whole(*id, now);
@@ -131,127 +150,59 @@ impl Shared {
 
     /// Makes room before writers need it, once they have met the end of the quota, and evicts down
     /// to a lowered quota. Returns true if there is more to do.
-    pub(crate) fn make_room_ahead(&self, now: Seconds) -> bool {
-        const AHEAD_SEGMENTS: u64 = 2;
-        /// Part of the DRAM quota that is free when writers are not pressed.
-        const DRAM_SHARE: u64 = 64;
-        let quota = self.segment_quota();
-        let over = quota.used() > quota.limit() || self.dram.used() > self.dram.limit();
-        let ahead = AHEAD_SEGMENTS * self.segment_bytes;
-        let short = quota.left() < ahead;
-        let due = over || short && self.pressed.load(Ordering::Relaxed);
-        if !due {
-            let dram_left =
-                !self.values.is_elsewhere() || self.dram.left() > self.dram.limit() / DRAM_SHARE;
-            if quota.left() > 2 * ahead && dram_left {
-                self.pressed.store(false, Ordering::Relaxed);
-            }
+    pub(crate) fn make_room_ahead(&self, writers: &Writers, now: Seconds) -> bool {
+        let need = self.space.budget.need();
+        if need == Need::None {
             return false;
         }
+        let over = need == Need::Over;
         let Some(victim) = self.choose(now) else {
             // Only open segments are left; if the quota was lowered, they must go too.
             if over {
-                for shard in self.all_shards() {
-                    shard.lock().seal_all(self);
-                }
+                writers.seal_all(&self.space);
             }
             return false;
         };
-        let mut upkeep = self.upkeep.lock();
+        let mut upkeep = writers.upkeep.lock();
         self.evict(victim, &mut upkeep, now, How { at_once: false, hard: over, over });
         true
     }
 
-    fn is_useless(&self, id: u32, now: Seconds) -> bool {
-        let segment = self.segments.get(id);
-        segment.is_expired(now)
-            || segment.live_items() == 0
-            || segment.sequence.load(Ordering::SeqCst) < self.flushed_below()
-    }
-
     /// Chooses a victim and takes it out of its queue.
     fn choose(&self, now: Seconds) -> Option<Victim> {
-        let mut queues = self.queues.lock();
-        if let Some(id) = self.find_useless(&mut queues, now) {
-            queues.remove_sealed(self.segments.get(id).kind(), id);
-            return Some(Victim::Useless(id));
-        }
-        let [small, main] = [Log::Small, Log::Main]
-            .map(|log| queues.fronts(log).min_by_key(|(_, id)| self.sequence_of(*id)));
-        let excess = queues.in_use[0] > self.balance.share_of(queues.used());
-        let (kind, id) = if excess { small.or(main) } else { main.or(small) }?;
-        queues.remove_sealed(kind, id);
-        Some(Victim::Oldest(id))
-    }
-
-    /// Finds a segment without live items. A search passes all segments, so there is one only when
-    /// a segment may have expired, after a flush, and every now and then.
-    fn find_useless(&self, queues: &mut Queues, now: Seconds) -> Option<u32> {
-        queues.evictions += 1;
-        let due = queues.next_deadline <= now.0
-            || self.flushed_below() != 0
-            || queues.evictions.is_multiple_of(SEARCH_EVERY);
-        if !due {
-            return None;
-        }
-        let useless = queues.all_sealed().find(|id| self.is_useless(*id, now));
-        if useless.is_none() {
-            let deadlines = queues.all_sealed().map(|id| {
-                let deadline = self.segments.get(id).deadline.load(Ordering::Relaxed);
-                if deadline == NEVER { u32::MAX } else { deadline }
-            });
-            queues.next_deadline = deadlines.min().unwrap_or(u32::MAX);
-        }
-        useless
-    }
-
-    fn sequence_of(&self, id: u32) -> u64 {
-        self.segments.get(id).sequence.load(Ordering::SeqCst)
-    }
-
-    /// Takes sole ownership of a segment that was taken out of its queue.
-    fn begin_eviction(&self, id: u32) {
-        let segment = self.segments.get(id);
-        let ours = segment.change_state(State::Sealed, State::Evicting);
-        let state = segment.state();
-        assert!(ours, "segment {id} was in the queue of sealed ones, but is {state:?}");
-        if let Some(restart) = &self.restart {
-            restart.forget_segment(id);
-        }
-        while self.writing.iter().any(|writing| writing.is_into(id)) {
-            thread::yield_now();
+        let mut queues = self.space.logs.queues.lock();
+        let (segments, below) = (&self.space.records.segments, self.space.flushes.below());
+        match self.space.vacancy.take_one(&mut queues, segments, now, below) {
+            Some(id) => Some(Victim::Useless(id)),
+            None => self.space.logs.take_oldest(&mut queues, segments).map(Victim::Oldest),
         }
     }
 
     fn evict_whole(&self, id: u32, now: Seconds) {
-        self.begin_eviction(id);
-        let log = self.segments.get(id).kind().log();
+        self.space.begin_eviction(id);
+        let log = self.space.records.segments.get(id).kind().log();
         let mut tally = Tally::default();
         self.walk(id, |hash, location, _| {
             let pair = self.index.lock(hash);
-            let Some(found) = pair.find_location(location) else { return };
-            // Marks may have changed since the head was read; under the lock they are final.
-            let head = self.head(location);
-            self.retire(location, &head, || pair.remove(&found));
-            drop(pair);
-            self.let_go(hash, location, &found, &head, log, now, &mut tally);
+            let Some(item) = self.item_at(&pair, hash, location) else { return };
+            self.hand_down(pair, &item, log, now, &mut tally);
         });
-        self.release_segment(id);
+        self.space.release_segment(id);
         count_shared(&self.counters.evicted_segments, 1);
         self.book(log, &tally);
     }
 
     /// Calls `visit` with the key's hash, the location and the head of each record that may live.
     pub(crate) fn walk(&self, id: u32, mut visit: impl FnMut(u64, u64, Head)) {
-        let mut at = self.base_of(id);
-        let end = at + u64::from(self.segments.get(id).used.load(Ordering::Acquire));
+        let mut at = self.space.records.base_of(id);
+        let end = at + u64::from(self.space.records.segments.get(id).used.load(Ordering::Acquire));
         let mut batch: Vec<(u64, u64, Head)> = Vec::with_capacity(BATCH);
         while at < end {
             batch.clear();
             while at < end && batch.len() < BATCH {
-                let head = self.head(at / UNIT);
+                let head = self.space.records.head(at / UNIT);
                 if !head.has(mark::DEAD) {
-                    let hash = self.rehash(at / UNIT);
+                    let hash = self.space.records.rehash(at / UNIT);
                     self.index.prefetch(hash);
                     batch.push((hash, at / UNIT, head));
                 }
@@ -267,43 +218,40 @@ impl Shared {
     }
 
     fn is_dead(&self, location: u64, head: &Head, now: Seconds) -> bool {
-        head.expiry(&self.arena).is_past(now) || self.is_flushed(location)
+        head.expiry(&self.space.records.arena).is_past(now) || self.space.is_flushed(location)
     }
 
-    /// Counts an item that was removed from the index, and remembers its key if it was alive.
-    #[expect(clippy::too_many_arguments, reason = "the tail of both kinds of eviction")]
-    fn let_go(
-        &self,
-        hash: u64,
-        location: u64,
-        found: &Found,
-        head: &Head,
-        log: Log,
-        now: Seconds,
-        tally: &mut Tally,
-    ) {
+    /// Returns the item at a location, if the index still names it.
+    #[inline]
+    fn item_at(&self, pair: &Pair<'_>, hash: u64, location: u64) -> Option<Item> {
+        let found = pair.find_location(location)?;
+        // Marks may have changed since the head was read; under the lock they are final.
+        Some(Item { hash, location, found, head: self.space.records.head(location) })
+    }
+
+    /// Ends the stay of an item on its medium, under the lock of its buckets. Every eviction ends
+    /// here. There is one medium, so the item is let go; its key is remembered if it was alive.
+    #[inline]
+    fn hand_down(&self, pair: Pair<'_>, item: &Item, from: Log, now: Seconds, tally: &mut Tally) {
+        let Item { hash, location, found, head } = item;
+        self.space.retire(*location, head, || pair.remove(found));
+        drop(pair);
         let unread = u64::from(!found.heat().is_read());
-        if self.is_dead(location, head, now) {
+        if self.is_dead(*location, head, now) {
             tally.expired += 1;
             tally.expired_unread += unread;
         } else {
             tally.evicted += 1;
             tally.evicted_unread += unread;
-            tally.evicted_bytes += self.item_bytes(head);
-            self.ghosts.put(hash, log);
+            tally.evicted_bytes += self.space.records.item_bytes(head);
+            self.space.logs.ghosts.put(*hash, from);
         }
-    }
-
-    /// Returns the bytes of an item's record and value.
-    fn item_bytes(&self, head: &Head) -> u64 {
-        let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
-        head.record_bytes() + value
     }
 
     fn book(&self, log: Log, tally: &Tally) {
         let gone = tally.evicted + tally.expired;
         self.index.count(-i64::try_from(gone).unwrap_or(i64::MAX));
-        self.balance.book(log, tally.evicted_bytes, &tally.new, &tally.back);
+        self.space.logs.balance.book(log, tally.evicted_bytes, &tally.new, &tally.back);
         count_shared(&self.counters.evicted_items, tally.evicted);
         count_shared(&self.counters.evicted_unread_items, tally.evicted_unread);
         count_shared(&self.counters.expired_items, tally.expired);
@@ -314,15 +262,15 @@ impl Shared {
 
     /// Copies the items of a segment that stay, lets the others go, and frees the segment.
     fn pass(&self, id: u32, shard: &mut Shard, now: Seconds, how: How) {
-        self.prepare_ghosts();
-        self.begin_eviction(id);
+        self.space.logs.prepare_ghosts(&self.index, &self.space.budget);
+        self.space.begin_eviction(id);
         let read = self.read_values(id, &mut shard.account);
-        let kind = self.segments.get(id).kind();
+        let kind = self.space.records.segments.get(id).kind();
         // Without their values none of the items can be copied.
-        let lost = matches!(self.values, Values::File(_)) && read.is_none();
+        let lost = matches!(self.space.records.values, Values::File(_)) && read.is_none();
         let bytes_max = match (lost, how.hard) {
             (true, _) => 0,
-            (false, true) => self.segment_bytes / 2,
+            (false, true) => self.space.records.segment_bytes / 2,
             (false, false) => u64::MAX,
         };
         let values = read.as_deref();
@@ -330,7 +278,9 @@ impl Shared {
         let mut pass = Pass { shard, kind, now, how, values, bytes_max, tally };
         self.walk(id, |hash, location, _| self.pass_item(hash, location, &mut pass));
         let tally = pass.tally;
-        self.release_segment(id);
+        // No one asks for admission by this handle: what was moved becomes the tenant's debt here.
+        shard.account.settle();
+        self.space.release_segment(id);
         count_shared(&self.counters.merged_segments, 1);
         self.book(kind.log(), &tally);
     }
@@ -342,12 +292,11 @@ impl Shared {
         // The second attempt is with a new segment.
         for may_open in [true, false] {
             let pair = self.index.lock(hash);
-            let Some(found) = pair.find_location(location) else { return };
-            // Marks may have changed since the head was read; under the lock they are final.
-            let head = self.head(location);
-            let bytes = self.item_bytes(&head);
+            let Some(item) = self.item_at(&pair, hash, location) else { return };
+            let Item { found, head, .. } = item;
+            let bytes = self.space.records.item_bytes(&head);
             let heat = found.heat();
-            let stays = self.stays(log, heat, bytes)
+            let stays = self.space.logs.stays(log, heat, bytes)
                 && pass.tally.merged_bytes + bytes <= pass.bytes_max
                 && !self.is_dead(location, &head, pass.now);
             if stays {
@@ -357,7 +306,7 @@ impl Shared {
                 });
                 if let Some((new_location, bytes)) = copy {
                     let heat = if log == Log::Small { heat.settled() } else { heat.passed() };
-                    self.retire(location, &head, || pair.replace(&found, new_location, heat));
+                    self.space.retire(location, &head, || pair.replace(&found, new_location, heat));
                     pass.tally.merged += 1;
                     pass.tally.merged_bytes += bytes;
                     pass.tally.try_out(log, found.heat());
@@ -369,10 +318,8 @@ impl Shared {
                 }
                 return self.pass_dropped(hash, location, pass);
             }
-            self.retire(location, &head, || pair.remove(&found));
-            drop(pair);
             pass.tally.try_out(log, heat);
-            self.let_go(hash, location, &found, &head, log, pass.now, &mut pass.tally);
+            self.hand_down(pair, &item, log, pass.now, &mut pass.tally);
             return;
         }
     }
@@ -381,45 +328,26 @@ impl Shared {
     #[cold]
     fn pass_dropped(&self, hash: u64, location: u64, pass: &mut Pass<'_>) {
         let pair = self.index.lock(hash);
-        let Some(found) = pair.find_location(location) else { return };
-        let head = self.head(location);
-        self.retire(location, &head, || pair.remove(&found));
-        drop(pair);
+        let Some(item) = self.item_at(&pair, hash, location) else { return };
         let log = pass.kind.log();
-        pass.tally.try_out(log, found.heat());
-        self.let_go(hash, location, &found, &head, log, pass.now, &mut pass.tally);
+        pass.tally.try_out(log, item.found.heat());
+        self.hand_down(pair, &item, log, pass.now, &mut pass.tally);
     }
 
     /// Opens another segment to copy items to, and seals one for that if need be.
     fn replace_target(&self, slots: [usize; 2], pass: &mut Pass<'_>) -> bool {
-        let slot = pass.shard.vacate(self, slots);
+        let slot = pass.shard.vacate(&self.space, slots);
         let kind = pass.kind.in_main();
-        pass.shard.open[slot] = self.try_open_segment(kind, pass.how.over).ok().flatten();
+        pass.shard.open[slot] = self.space.try_open_segment(kind, pass.how.over).ok().flatten();
         pass.shard.open[slot].is_some()
-    }
-
-    /// Returns true if an item of so many bytes stays when eviction passes it.
-    fn stays(&self, log: Log, heat: Heat, bytes: u64) -> bool {
-        let count = u64::from(heat.count());
-        let mean = self.balance.mean_bytes();
-        if self.favour == Favour::Bytes || mean == 0 {
-            return count > 0;
-        }
-        if count > 0 {
-            return bytes <= READ_SIZES * count * mean;
-        }
-        // The mark of an item that is back stands beside the count of passes, which only the main
-        // log keeps.
-        let passes = if log == Log::Main { heat.passes() } else { 0 };
-        passes < PASSES_MAX && (bytes << passes) * UNREAD_DENOMINATOR <= UNREAD_NUMERATOR * mean
     }
 
     /// Reads the values of a segment from a block file; other media need no such read.
     fn read_values(&self, id: u32, account: &mut AccountHandle) -> Option<Vec<u8>> {
-        let Values::File(file) = &self.values else { return None };
-        let whole = self.segment_bytes as usize;
+        let Values::File(file) = &self.space.records.values else { return None };
+        let whole = self.space.records.segment_bytes as usize;
         account.charge_part(Access::Read, whole, file.piece());
-        file.read_segment(self.medium_base_of(id)).ok()
+        file.read_segment(self.space.records.medium_base_of(id)).ok()
     }
 
     /// Copies a record, and its value if that lies elsewhere, to the end of an open segment.
@@ -433,32 +361,31 @@ impl Shared {
     ) -> Option<(u64, u64)> {
         let mut key = [0_u8; 255];
         let key = &mut key[..head.key_len];
-        self.arena.read(head.key_at(), key);
-        let expiry = match head.expiry(&self.arena) {
+        self.space.records.arena.read(head.key_at(), key);
+        let expiry = match head.expiry(&self.space.records.arena) {
             Expiry::At(second) => Some(second),
             _ => None,
         };
         // A token that a client may hold must survive the move.
-        let cas =
-            (head.has(mark::CAS) || head.has(mark::CAS_SEEN)).then(|| self.cas_of(location, head));
+        let cas = (head.has(mark::CAS) || head.has(mark::CAS_SEEN))
+            .then(|| self.space.records.cas_of(location, head));
         let record = NewRecord {
             key,
             value_len: head.value_len,
-            client_flags: head.client_flags(&self.arena),
+            client_flags: head.client_flags(&self.space.records.arena),
             expiry,
             cas,
             marks: head.marks & (mark::STALE | mark::WIN_SENT | mark::CAS_SEEN),
             last_access: Seconds(head.marks & 0xFF_FFFF),
         };
-        let elsewhere = self.values.is_elsewhere();
+        let elsewhere = self.space.records.values.is_elsewhere();
         let record_bytes = record.record_bytes(elsewhere);
         let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
-        let place = target.next_place(self, record_bytes, value_bytes)?;
+        let place = target.next_place(&self.space, record_bytes, value_bytes)?;
         if elsewhere {
-            let pages = pages_between(target.record_used(), record_bytes);
             let mut value = Vec::new();
-            let (offset, checksum) = head.place(&self.arena);
-            let at = self.append_value(location, head, &mut value);
+            let (offset, checksum) = head.place(&self.space.records.arena);
+            let at = self.space.records.append_value(location, head, &mut value);
             match (&at, values) {
                 (ValueAt::Memory | ValueAt::Pmem { .. }, _) => {}
                 (ValueAt::File { .. }, Some(values)) => {
@@ -468,18 +395,18 @@ impl Shared {
                 _ => return None,
             }
             // A damaged value stays damaged, and is detected when it is read.
-            self.dram.force(pages * PAGE);
-            record.write(&self.arena, place.at, Some((place.value_offset, checksum)));
+            self.space.budget.force_pages(target.record_used(), record_bytes);
+            record.write(&self.space.records.arena, place.at, Some((place.value_offset, checksum)));
             at.charge_read(account, 0, value.len());
-            self.write_value(&place, 0, [&value, b""], account);
+            self.space.records.write_value(&place, 0, [&value, b""], account);
         } else {
-            let value_at = record.write(&self.arena, place.at, None);
-            self.arena.copy_within(head.value_at(), value_at, head.value_len);
+            let value_at = record.write(&self.space.records.arena, place.at, None);
+            self.space.records.arena.copy_within(head.value_at(), value_at, head.value_len);
             account.charge(Access::Read, record_bytes as usize);
             account.charge(Access::Write, record_bytes as usize);
         }
-        target.advance(self, &place);
-        self.segments.get(target.id).extend_deadline(expiry);
+        target.advance(&self.space, &place);
+        self.space.records.segments.get(target.id).extend_deadline(expiry);
         Some((place.location(), record_bytes + value_bytes))
     }
 }

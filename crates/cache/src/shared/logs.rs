@@ -3,10 +3,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use entresol_base::sync::Mutex;
+use entresol_media::RegionError;
+
 use crate::config::Favour;
-use crate::index::Heat;
-use crate::segment::{Kind, Log, Queues, State};
-use crate::shared::Shared;
+use crate::config::plan::Plan;
+use crate::index::{Heat, Index};
+use crate::segment::{Kind, Log, Queues, SharedQueues, State, Table};
+use crate::shared::balance::Balance;
+use crate::shared::budget::Budget;
+use crate::shared::ghost::Ghosts;
 
 /// Part of the small log whose reads do not count yet: those that follow a store at once say little
 /// about later ones.
@@ -18,7 +24,15 @@ const BACK_SIZES_TENTHS: u64 = 29;
 /// that it stays known how often such items are read.
 const TRIAL_EVERY: u8 = 8;
 /// Segments counted for the mean size whenever one is opened.
-const SAMPLED: u32 = 64;
+const SAMPLED: u32 = 4;
+
+/// Passes without a read that an item smaller than the mean outlives at most.
+const PASSES_MAX: u8 = 3;
+/// An item without a read stays up to this part of the mean size, halved by each pass.
+const UNREAD_NUMERATOR: u64 = 72;
+const UNREAD_DENOMINATOR: u64 = 100;
+/// An item stays up to this many mean sizes for each read.
+const READ_SIZES: u64 = 8;
 
 /// Bits of the segments whose reads do not count.
 pub(crate) struct Young(Box<[AtomicU64]>);
@@ -50,7 +64,29 @@ impl Young {
     }
 }
 
-impl Shared {
+/// The two logs: their segments in order, and what decides which items they keep.
+pub(crate) struct Logs {
+    pub(crate) queues: SharedQueues,
+    /// Keys that eviction let go.
+    pub(crate) ghosts: Ghosts,
+    pub(crate) balance: Balance,
+    /// Segments whose reads do not count.
+    pub(crate) young: Young,
+    /// Misses that eviction keeps few: of objects or of bytes.
+    favour: Favour,
+}
+
+impl Logs {
+    pub(crate) fn new(plan: &Plan, favour: Favour) -> Result<Self, RegionError> {
+        Ok(Logs {
+            queues: Mutex::new(Queues::new(plan.segments_max)),
+            ghosts: Ghosts::new(plan.tags_bytes_max)?,
+            balance: Balance::new(),
+            young: Young::new(plan.segments_max),
+            favour,
+        })
+    }
+
     /// Chooses the log of a new item of so many bytes, and its heat.
     pub(crate) fn log_of_new(
         &self,
@@ -81,26 +117,32 @@ impl Shared {
 
     /// Notes that a segment was opened: older ones cease to be young, and the logs are balanced
     /// anew.
-    pub(crate) fn note_opened(&self, kind: Kind, id: u32, sequence: u64) {
+    pub(crate) fn note_opened(
+        &self,
+        kind: Kind,
+        (id, sequence): (u32, u64),
+        segments: &Table,
+        budget: &Budget,
+    ) {
         let (used, high_water) = {
             let mut queues = self.queues.lock();
             let log = kind.log();
             queues.young[log as usize].push_back((id, sequence));
             self.young.set(id, true);
-            self.let_age(&mut queues, log);
-            if log == Log::Small && !self.pressed.load(Ordering::Relaxed) {
-                self.fill_main(&mut queues);
+            self.let_age(&mut queues, log, segments);
+            if log == Log::Small && !budget.is_pressed() {
+                self.fill_main(&mut queues, segments, budget.segments());
             }
             (queues.used(), queues.high_water())
         };
         if kind.log() == Log::Small {
             self.balance.adapt(used);
-            self.sample_sizes(high_water);
+            self.sample_sizes(high_water, segments);
         }
     }
 
     /// Lets the oldest of a log's young segments be young no more.
-    fn let_age(&self, queues: &mut Queues, log: Log) {
+    fn let_age(&self, queues: &mut Queues, log: Log, segments: &Table) {
         let share = self.balance.share();
         let part = match log {
             Log::Small => YOUNG_OF_SMALL * share,
@@ -111,7 +153,7 @@ impl Shared {
         while young.len() > most {
             let Some((id, sequence)) = young.pop_front() else { break };
             // It may have been freed, and may even be in another life.
-            if self.segments.get(id).sequence.load(Ordering::SeqCst) == sequence {
+            if segments.get(id).sequence.load(Ordering::SeqCst) == sequence {
                 self.young.set(id, false);
             }
         }
@@ -119,26 +161,25 @@ impl Shared {
 
     /// Moves the oldest segments of the small log to the main one, while the cache is not full:
     /// there is room for everything, and the first items are as good as any.
-    fn fill_main(&self, queues: &mut Queues) {
-        let segments = self.segment_quota().limit() / self.segment_bytes;
-        let most = self.balance.share_of(segments as u32);
+    fn fill_main(&self, queues: &mut Queues, segments: &Table, limit: u64) {
+        let most = self.balance.share_of(limit as u32);
         while queues.in_use[Log::Small as usize] > most {
-            let sequence = |id: u32| self.segments.get(id).sequence.load(Ordering::SeqCst);
+            let sequence = |id: u32| segments.get(id).sequence.load(Ordering::SeqCst);
             let oldest = queues.fronts(Log::Small).min_by_key(|(_, id)| sequence(*id));
             let Some((kind, id)) = oldest else { break };
-            let state = self.segments.get(id).state();
+            let state = segments.get(id).state();
             assert!(state == State::Sealed, "segment {id} changes its log as {state:?}");
-            self.segments.get(id).set_kind(queues.move_to_main(kind, id));
+            segments.get(id).set_kind(queues.move_to_main(kind, id));
             self.young.set(id, false);
         }
     }
 
     /// Counts the live items of some more segments; the mean size is known anew whenever all were
     /// counted.
-    fn sample_sizes(&self, high_water: u32) {
+    fn sample_sizes(&self, high_water: u32, segments: &Table) {
         let mut counts = self.balance.counts();
         for _ in 0..SAMPLED.min(high_water) {
-            let segment = self.segments.get(counts.next_sample);
+            let segment = segments.get(counts.next_sample);
             counts.sample_items += segment.live_items();
             counts.sample_bytes += segment.live_bytes();
             counts.next_sample += 1;
@@ -155,15 +196,41 @@ impl Shared {
     }
 
     /// Gives the table of ghost tags its size, once there is something to let go.
-    pub(crate) fn prepare_ghosts(&self) {
-        if self.ghosts.wanted_bytes(self.index.items()).is_none() {
+    pub(crate) fn prepare_ghosts(&self, index: &Index, budget: &Budget) {
+        if self.ghosts.wanted_bytes(index.items()).is_none() {
             return;
         }
         let _alone = self.balance.counts();
-        let Some(bytes) = self.ghosts.wanted_bytes(self.index.items()) else { return };
-        let before = self.ghosts.bytes();
-        self.dram.force(bytes);
+        let Some(bytes) = self.ghosts.wanted_bytes(index.items()) else { return };
+        budget.change_tags(self.ghosts.bytes(), bytes);
         self.ghosts.resize(bytes);
-        self.dram.give_back(before);
+    }
+
+    /// Takes the oldest sealed segment of one log out of its queue: of the small log, if that has
+    /// more than its share.
+    pub(crate) fn take_oldest(&self, queues: &mut Queues, segments: &Table) -> Option<u32> {
+        let sequence = |id: u32| segments.get(id).sequence.load(Ordering::SeqCst);
+        let [small, main] = [Log::Small, Log::Main]
+            .map(|log| queues.fronts(log).min_by_key(|(_, id)| sequence(*id)));
+        let excess = queues.in_use[0] > self.balance.share_of(queues.used());
+        let (kind, id) = if excess { small.or(main) } else { main.or(small) }?;
+        queues.remove_sealed(kind, id);
+        Some(id)
+    }
+
+    /// Returns true if an item of so many bytes stays when eviction passes it.
+    pub(crate) fn stays(&self, log: Log, heat: Heat, bytes: u64) -> bool {
+        let count = u64::from(heat.count());
+        let mean = self.balance.mean_bytes();
+        if self.favour == Favour::Bytes || mean == 0 {
+            return count > 0;
+        }
+        if count > 0 {
+            return bytes <= READ_SIZES * count * mean;
+        }
+        // The mark of an item that is back stands beside the count of passes, which only the main
+        // log keeps.
+        let passes = if log == Log::Main { heat.passes() } else { 0 };
+        passes < PASSES_MAX && (bytes << passes) * UNREAD_DENOMINATOR <= UNREAD_NUMERATOR * mean
     }
 }

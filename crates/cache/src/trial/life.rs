@@ -106,10 +106,10 @@ impl Scene {
         let mut model = lock(&self.model);
         model.prune();
         let Op::End { damage, back, .. } = end else { return Ok(()) };
-        let machine = lock(&self.machine);
+        let mut machine = lock(&self.machine);
         let mut rng = Rng::named(self.trial.seed, &format!("between {number}"));
-        if let (true, Some(machine)) = (damage, machine.as_ref()) {
-            machine.damage(&mut rng)?;
+        if damage && let Some(there) = machine.take() {
+            *machine = Some(self.damaged(there, &mut rng)?);
         }
         if back {
             // Earlier than every second that a cache can have noted.
@@ -118,6 +118,23 @@ impl Scene {
             model.order_flush(None);
         }
         Ok(())
+    }
+
+    /// Damages a machine. Calls of a model's drive take time, so they need a world that runs.
+    fn damaged(&self, machine: Machine, rng: &mut Rng) -> Result<Machine, String> {
+        if self.trial.model.is_none() {
+            machine.damage(rng)?;
+            return Ok(machine);
+        }
+        let mut rng = Rng::new(rng.next_u64());
+        let world = World::new(WorldOptions::seeded(rng.next_u64()));
+        let inner = world.clone();
+        let damaged = world.run(move || {
+            let machine = machine.killed(&inner)?;
+            machine.damage(&mut rng)?;
+            Ok(machine)
+        });
+        damaged.map_err(|failure| failure.to_string())?
     }
 
     /// Opens the cache; trouble with the disk ends if it is in the way.
@@ -132,10 +149,9 @@ impl Scene {
 
     fn life(self: Arc<Self>, world: &World, ops: &[Op], end: Op) -> Result<(), String> {
         let machine = lock(&self.machine).take();
-        let workers = self.trial.threads.into();
         let machine = match machine {
             Some(machine) => machine.killed(world)?,
-            None => Machine::new(self.trial.kind, workers, world)?,
+            None => Machine::new(&self.trial, world)?,
         };
         let Op::End { how, .. } = end else { return Ok(()) };
         let is_over = Arc::new(AtomicBool::new(false));

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
 use entresol_base::{ByteSize, ManualClock};
+use entresol_media::model::memory::Parameters;
 use entresol_media::{
     BlockOptions, Direct, Directory, FlushKind, MediumSpec, ModelName, Observed, RegionError,
 };
+use entresol_simulated::SimulatedMemory;
 use entresol_simulated::disk::{Disk, DiskOptions, FaultPlan};
 
-use super::Kind;
+use super::{Kind, Trial};
 use crate::label::LABEL_BYTES;
 use crate::media::{Medium, RestartFiles, Share};
 use crate::{Cache, Config, OpenError};
@@ -32,6 +34,8 @@ const MAP_HEADER_BYTES: u64 = 4096;
 #[derive(Clone)]
 pub(super) struct Machine {
     pub(super) kind: Kind,
+    /// Model of the medium of values.
+    model: Option<ModelName>,
     pub(super) disk: Disk,
     /// Values in persistent memory.
     region: Option<Arc<Direct>>,
@@ -58,26 +62,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Machine {
     /// Makes a machine on which no cache has run, in the running world.
-    pub(super) fn new(kind: Kind, workers: usize, world: &World) -> Result<Machine, String> {
-        let disk = Disk::new(world, DiskOptions::default()).map_err(|error| error.to_string())?;
+    pub(super) fn new(trial: &Trial, world: &World) -> Result<Machine, String> {
+        let &Trial { kind, model, threads, .. } = trial;
+        let disk = Disk::new(world, disk_options(model)).map_err(|error| error.to_string())?;
         let region = match kind {
             Kind::Pmem => Some(direct(LABEL_BYTES + SEGMENTS.1 * SEGMENT_BYTES)?),
             Kind::Dram | Kind::File => None,
         };
         let map = Arc::default();
-        Ok(Machine { kind, disk, region, map, boot: 1, segments: SEGMENTS.0, workers })
+        let (segments, workers) = (SEGMENTS.0, threads.into());
+        Ok(Machine { kind, model, disk, region, map, boot: 1, segments, workers })
     }
 
     /// Returns the machine as the death of the process leaves it now, for another world.
     pub(super) fn killed(&self, world: &World) -> Result<Machine, String> {
-        let disk = self.disk.reopen(world, DiskOptions::default());
+        let disk = self.disk.reopen(world, disk_options(self.model));
         let disk = disk.map_err(|error| error.to_string())?;
         self.with(disk, self.boot, |now, _| now)
     }
 
     /// Returns the machine as a power cut leaves it now.
     pub(super) fn cut(&self, world: &World, rng: &mut Rng) -> Result<Machine, String> {
-        let disk = self.disk.random_image(rng).reopen(world, DiskOptions::default());
+        let disk = self.disk.random_image(rng).reopen(world, disk_options(self.model));
         let disk = disk.map_err(|error| error.to_string())?;
         self.with(disk, self.boot + 2, |now, old| if rng.one_in(2) { now } else { old })
     }
@@ -109,8 +115,8 @@ impl Machine {
     pub(super) fn open(&self, clock: &Arc<ManualClock>) -> Result<Arc<Cache>, OpenError> {
         let spec = match self.kind {
             Kind::Dram => MediumSpec::Dram,
-            Kind::Pmem => MediumSpec::Model(ModelName::Aep),
-            Kind::File => MediumSpec::Model(ModelName::OptaneSsd),
+            Kind::Pmem => MediumSpec::Model(self.model.unwrap_or(ModelName::Aep)),
+            Kind::File => MediumSpec::Model(self.model.unwrap_or(ModelName::OptaneSsd)),
         };
         let bytes = self.segments * SEGMENT_BYTES;
         let dram = if self.kind == Kind::Dram { bytes } else { DRAM_BYTES };
@@ -126,7 +132,14 @@ impl Machine {
         };
         let medium = match (self.kind, &self.region) {
             (Kind::Pmem, Some(region)) => {
-                Medium::Region(Box::new(Observed::over(Arc::clone(region), FlushKind::Clwb, ())))
+                let (region, world) = (Arc::clone(region), World::current());
+                match (self.model.and_then(Parameters::of), world) {
+                    (Some(parameters), Some(world)) => {
+                        let memory = SimulatedMemory::new(&world, parameters);
+                        Medium::Region(Box::new(Observed::over(region, FlushKind::Clwb, memory)))
+                    }
+                    _ => Medium::Region(Box::new(Observed::over(region, FlushKind::Clwb, ()))),
+                }
             }
             (Kind::File, _) => {
                 let create = Some(LABEL_BYTES + bytes);
@@ -152,7 +165,7 @@ impl Machine {
                 let Some(map) = map else { return Ok("nothing".to_owned()) };
                 let order = std::sync::atomic::Ordering::Relaxed;
                 let of_header = rng.one_in(4);
-                let len = if of_header { 96 } else { map.len() };
+                let len = if of_header { 104 } else { map.len() };
                 let (mut at, mut bit) = (8 + rng.below(len - 8), rng.below(8));
                 if !of_header && rng.below(4) > 0 {
                     // Most bits are clear; one that is set says more.
@@ -198,6 +211,11 @@ impl Machine {
     pub(super) fn inject(&self, plan: FaultPlan) {
         self.disk.inject(plan);
     }
+}
+
+/// Returns the options of a disk; of a model of memory it has none.
+fn disk_options(model: Option<ModelName>) -> DiskOptions {
+    DiskOptions { model: model.filter(|model| !model.is_memory()), ..DiskOptions::default() }
 }
 
 fn direct(bytes: u64) -> Result<Arc<Direct>, String> {

@@ -13,6 +13,7 @@ use std::fmt;
 
 use entresol_base::Stop;
 use entresol_base::rng::Rng;
+use entresol_media::{MediumKind, MediumSpec, ModelName};
 use entresol_simulated::crash::Report;
 
 mod act;
@@ -65,7 +66,7 @@ pub enum Trouble {
 /// Time that an item has to live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ttl {
-    /// No expiry.
+    /// The item never expires.
     Never,
     /// Seconds from now.
     Seconds(u32),
@@ -156,6 +157,8 @@ pub struct Trial {
     pub seed: u64,
     /// Medium of values.
     pub kind: Kind,
+    /// Model of the medium, whose times its accesses take; without one they take none.
+    pub model: Option<ModelName>,
     /// Number of threads that carry out commands.
     pub threads: u8,
     /// Images of the media that are opened in each life.
@@ -168,7 +171,18 @@ impl Trial {
     pub fn of(seed: u64) -> Trial {
         let mut rng = Rng::named(seed, "trial");
         let kind = [Kind::Dram, Kind::Pmem, Kind::File][rng.index(3)];
-        Trial { seed, kind, threads: 1 + rng.below(3) as u8, images: 16 }
+        Trial { seed, kind, model: None, threads: 1 + rng.below(3) as u8, images: 16 }
+    }
+
+    /// Returns the usual trial of a seed with its values on a model.
+    #[must_use]
+    pub fn on(seed: u64, model: ModelName) -> Trial {
+        let kind = match MediumSpec::Model(model).kind() {
+            MediumKind::Pmem => Kind::Pmem,
+            MediumKind::File => Kind::File,
+            _ => Kind::Dram,
+        };
+        Trial { kind, model: Some(model), ..Trial::of(seed) }
     }
 
     /// Returns the first `len` operations of this seed's history.

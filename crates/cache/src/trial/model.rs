@@ -28,7 +28,7 @@ struct Version {
     number: u64,
     begin: u64,
     end: u64,
-    /// None for a write after which there is no item.
+    /// Item that the write leaves; absent if it leaves none.
     item: Option<Item>,
 }
 

@@ -34,9 +34,9 @@ pub(crate) enum ValueAt {
     Memory,
     /// Copied from this offset of persistent memory; the checksum is the one that it must have.
     Pmem { offset: u64, checksum: u32 },
-    /// To be read from this offset of the block file.
+    /// Left to be read from this offset of the block file.
     File { offset: u64, checksum: u32, segment: u32, sequence: u64 },
-    /// Not found: the record was torn, or its segment was recycled.
+    /// Lost: the record was torn, or its segment was recycled.
     Gone,
 }
 

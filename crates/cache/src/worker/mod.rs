@@ -21,6 +21,7 @@ use crate::ops::{
 };
 use crate::record::{Head, UNIT, mark};
 use crate::shared::Shared;
+use crate::shared::space::Seen;
 use crate::statistics::{Counters, count};
 use crate::values::ValueAt;
 
@@ -41,18 +42,17 @@ pub struct Worker {
     moved_bytes: usize,
 }
 
-/// Result of looking at a record.
-enum Seen {
-    Live(Found, Head),
-    Expired(Found, Head),
-    Flushed(Found, Head),
-    Absent,
+/// Result of the first attempt at a plain read.
+enum AtOnce {
+    Hit(ItemMeta),
+    Miss,
+    Unknown,
 }
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, number: usize, counters: Arc<Counters>) -> Self {
         let account = shared.account.handle();
-        let shard = number % shared.shards.len();
+        let shard = number % shared.writers.shards.len();
         Worker {
             shared,
             shard,
@@ -68,22 +68,22 @@ impl Worker {
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(self.shared.hasher.hash(key))
+        KeyHash(self.shared.records().hasher.hash(key))
     }
 
     /// Prefetches the key's bucket in the index.
     #[inline]
     pub fn prefetch(&self, hash: KeyHash) {
-        self.shared.index.prefetch(hash.0);
+        self.shared.items.index.prefetch(hash.0);
     }
 
     /// Prefetches the record that the key's bucket names; worth it only once the bucket has
     /// arrived.
     #[inline]
     pub fn prefetch_record(&self, hash: KeyHash) {
-        if let Some(location) = self.shared.index.guess(hash.0) {
-            self.shared.arena.prefetch(location * UNIT);
-            self.shared.arena.prefetch(location * UNIT + 64);
+        if let Some(location) = self.shared.items.index.guess(hash.0) {
+            self.shared.records().arena.prefetch(location * UNIT);
+            self.shared.records().arena.prefetch(location * UNIT + 64);
         }
     }
 
@@ -113,20 +113,21 @@ impl Worker {
         out: &mut Vec<u8>,
         mut header: impl FnMut(&ItemMeta, &mut Vec<u8>),
     ) -> Lookup {
-        self.shared.check_flush(now);
+        self.shared.space().check_flush(now);
         if options.is_plain() {
-            if let Some(meta) = self.get_at_once(key, hash, now, options, out, &mut header) {
-                return Lookup::Hit(meta);
+            match self.get_at_once(key, hash, now, options, out, &mut header) {
+                AtOnce::Hit(meta) => Lookup::Hit(meta),
+                AtOnce::Miss => Lookup::Miss,
+                AtOnce::Unknown => self.get_plain(key, hash, now, options, out, &mut header),
             }
-            self.get_plain(key, hash, now, options, out, &mut header)
         } else {
             self.get_changing(key, hash, now, options, out, &mut header)
         }
     }
 
-    /// Handles the common case of a plain read: a live item with its value beside its key, at the
-    /// first slot that bears its tag. All other cases return `None` without effect, for
-    /// `get_plain`.
+    /// Handles the common cases of a plain read in a cache whose values lie beside their keys: a
+    /// live item at the first slot that bears its tag, and no such slot. All other cases have no
+    /// effect and are left to `get_plain`.
     ///
     /// Written for few instructions, not for few lines: a processor looks some 300 of them ahead,
     /// and only the part of the next read that it can see overlaps with this one's wait for memory.
@@ -139,37 +140,48 @@ impl Worker {
         options: &GetOptions,
         out: &mut Vec<u8>,
         header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
-    ) -> Option<ItemMeta> {
+    ) -> AtOnce {
         let shared = &*self.shared;
-        if shared.values.is_elsewhere() || shared.flushed_below() != 0 {
-            return None;
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
+        if !space.is_simple() {
+            return AtOnce::Unknown;
         }
-        let probe = shared.index.probe(hash.0)?;
+        let Some(probe) = items.index.probe(hash.0) else {
+            if items.index.is_absent(hash.0) {
+                count(&self.counters.misses, 1);
+                return AtOnce::Miss;
+            }
+            return AtOnce::Unknown;
+        };
         // The address of its second line is known before its head has arrived.
-        shared.arena.prefetch(probe.found.location() * UNIT + 64);
-        let head = shared.head_of(probe.found.location(), key)?;
+        records.arena.prefetch(probe.found.location() * UNIT + 64);
+        let Some(head) = records.inline_head_of(probe.found.location(), key) else {
+            return AtOnce::Unknown;
+        };
         if options.win && head.has(mark::STALE) {
-            return None;
+            return AtOnce::Unknown;
         }
-        let meta = shared.meta(&probe.found, &head, now);
+        let meta = records.meta(&probe.found, &head, now);
         if meta.expiry.is_past(now) {
-            return None;
+            return AtOnce::Unknown;
         }
         let start = out.len();
         header(&meta, out);
         thread::step();
         let whole =
-            !options.value || shared.arena.try_append_to(head.value_at(), head.value_len, out);
+            !options.value || records.arena.try_append_to(head.value_at(), head.value_len, out);
         if !whole || !probe.is_unchanged() {
             out.truncate(start);
-            return None;
+            return AtOnce::Unknown;
         }
         if !options.no_bump {
-            self.bump(&probe.found, &head, now);
+            self.bump(probe.found, head, now);
         }
         count(&self.counters.hits, 1);
         self.account.charge(Access::Read, key.len() + head.value_len);
-        Some(meta)
+        AtOnce::Hit(meta)
     }
 
     #[cold]
@@ -193,21 +205,21 @@ impl Worker {
                 // This reader wins the item, and that changes it.
                 return self.get_changing(key, hash, now, options, out, header);
             }
-            let meta = self.shared.meta(&found, &head, now);
+            let meta = self.shared.records().meta(&found, &head, now);
             header(&meta, out);
             let room = out.len()..out.len() + head.value_len;
             thread::step();
             let value = if options.value {
-                self.shared.append_value(found.location(), &head, out)
+                self.shared.records().append_value(found.location(), &head, out)
             } else {
                 ValueAt::Memory
             };
-            if !self.shared.index.unchanged(&found) {
+            if !self.shared.items.index.unchanged(&found) {
                 out.truncate(start);
                 continue;
             }
             if !options.no_bump {
-                self.bump(&found, &head, now);
+                self.bump(found, head, now);
             }
             return self.deliver(value, key, hash, &found, meta, start, room, out);
         }
@@ -262,7 +274,7 @@ impl Worker {
         room: Range<usize>,
         (segment, sequence): (u32, u64),
     ) -> PendingRead {
-        let alignment = self.shared.values.read_alignment();
+        let alignment = self.shared.records().values.read_alignment();
         let start = offset - offset % alignment;
         let end = (offset + u64::from(meta.value_len)).next_multiple_of(alignment);
         let length = (end - start).max(alignment) as usize;
@@ -295,7 +307,7 @@ impl Worker {
         let intact = data.get(range.clone()).is_some_and(|value| {
             crc32c(value) == read.checksum || mutation_site!("a value from a file is checked")
         });
-        let segment = self.shared.segments.get(read.segment);
+        let segment = self.shared.records().segments.get(read.segment);
         if segment.sequence.load(Ordering::SeqCst) != read.sequence {
             count(&self.counters.misses, 1);
             return Err(ReadFailure::Recycled);
@@ -311,7 +323,7 @@ impl Worker {
 
     /// Drops the item of a pending read that could not be carried out: its value is out of reach.
     pub fn fail_read(&mut self, read: &PendingRead) {
-        let segment = self.shared.segments.get(read.segment);
+        let segment = self.shared.records().segments.get(read.segment);
         if segment.sequence.load(Ordering::SeqCst) == read.sequence {
             self.drop_damaged(read.hash, read.location);
         }
@@ -321,9 +333,12 @@ impl Worker {
     fn drop_damaged(&mut self, hash: KeyHash, location: u64) {
         count(&self.counters.damaged, 1);
         let shared = Arc::clone(&self.shared);
-        let pair = shared.index.lock(hash.0);
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
+        let pair = items.index.lock(hash.0);
         if let Some(found) = pair.find_location(location) {
-            shared.retire(location, &shared.head(location), || pair.remove(&found));
+            space.retire(location, &records.head(location), || pair.remove(&found));
             self.uncounted_items -= 1;
         }
     }
@@ -332,8 +347,11 @@ impl Worker {
     #[inline]
     fn look(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Seen {
         let shared = &*self.shared;
-        match shared.index.find(hash.0, |location| shared.head_of(location, key)) {
-            Some((found, head)) => shared.judge(found, head, now),
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
+        match items.index.find(hash.0, |location| records.head_of(location, key)) {
+            Some((found, head)) => space.judge(found, head, now),
             None => Seen::Absent,
         }
     }
@@ -353,17 +371,30 @@ impl Worker {
     /// memcached's own 60 seconds, since that takes the bucket's lock, which costs more than the
     /// read.
     #[inline(always)]
-    fn bump(&mut self, found: &Found, head: &Head, now: Seconds) {
+    fn bump(&mut self, found: Found, head: Head, now: Seconds) {
         let heat = found.heat();
-        let young = self.shared.young.has(self.shared.segment_of(found.location()));
+        let space = self.shared.space();
+        let young = space.logs.young.has(space.records.segment_of(found.location()));
         let warmer = heat.read(young);
         if warmer != heat {
-            self.shared.index.set_heat(found, warmer);
+            self.shared.items.index.set_heat(&found, warmer);
         }
         if head.last_access_s(now) >= ACCESS_GRAIN_S {
-            let arena = &self.shared.arena;
-            self.shared.index.try_locked(found, || head.set_access(arena, now));
+            self.note_access(found.bucket(), found.location(), now);
         }
+    }
+
+    /// Notes an access. It is given numbers only: a reference to the item would keep the item in
+    /// memory on the way to every hit.
+    #[cold]
+    #[inline(never)]
+    fn note_access(&self, (bucket_at, header): (u64, u64), location: u64, now: Seconds) {
+        let shared = &*self.shared;
+        let items = &shared.items;
+        let _space = shared.space();
+        let records = shared.records();
+        let set_access = || records.head(location).set_access(&records.arena, now);
+        items.index.try_locked(bucket_at, header, set_access);
     }
 
     fn get_changing(
@@ -386,8 +417,11 @@ impl Worker {
         let start = out.len();
         let before = options.touch.and_then(|expiry| self.touch_item(key, hash, now, expiry));
         let shared = Arc::clone(&self.shared);
-        let pair = shared.index.lock(hash.0);
-        let seen = shared.seen_in(&pair, key, now);
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
+        let pair = items.index.lock(hash.0);
+        let seen = items.seen_in(&pair, key, now);
         let Seen::Live(found, head) = seen else {
             drop(pair);
             return match options.vivify {
@@ -395,28 +429,30 @@ impl Worker {
                 None => self.missed(&seen),
             };
         };
-        let mut meta = shared.meta(&found, &head, now);
+        let mut meta = records.meta(&found, &head, now);
         if let Some(before) = before {
             meta.expiry = before.expiry;
             meta.fetched = before.fetched;
             meta.last_access_s = before.last_access_s;
         }
         if options.win {
-            meta.win = shared.settle_win(&head, meta.expiry, options.recache_below_s, now);
+            // A new expiry is what a recache compares with, although the reply shows the old one.
+            let expiry = options.touch.unwrap_or(meta.expiry);
+            meta.win = records.settle_win(&head, expiry, options.recache_below_s, now);
         }
         if options.cas {
-            head.set_marks(&shared.arena, mark::CAS_SEEN, 0);
-            meta.cas = shared.cas_of(found.location(), &head);
+            head.set_marks(&records.arena, mark::CAS_SEEN, 0);
+            meta.cas = records.cas_of(found.location(), &head);
         }
         if !options.no_bump {
-            head.set_access(&shared.arena, now);
-            let young = shared.young.has(shared.segment_of(found.location()));
-            shared.index.set_heat(&found, found.heat().read(young));
+            head.set_access(&records.arena, now);
+            let young = space.logs.young.has(records.segment_of(found.location()));
+            items.index.set_heat(&found, found.heat().read(young));
         }
         header(&meta, out);
         let room = out.len()..out.len() + head.value_len;
         let value = if options.value {
-            shared.append_value(found.location(), &head, out)
+            records.append_value(found.location(), &head, out)
         } else {
             ValueAt::Memory
         };
@@ -454,6 +490,7 @@ impl Worker {
                     win: Win::Won,
                 };
                 count(&self.counters.misses, 1);
+                count(&self.counters.stores, 1);
                 header(&meta, out);
                 Lookup::Hit(meta)
             }
@@ -464,57 +501,5 @@ impl Worker {
             }
             _ => self.missed(&Seen::Absent),
         }
-    }
-}
-
-impl Shared {
-    /// Decides if an item that was found is live, expired or flushed.
-    #[inline(always)]
-    fn judge(&self, found: Found, head: Head, now: Seconds) -> Seen {
-        let is_past = head.has(mark::EXPIRY) && head.expiry(&self.arena).is_past(now);
-        if is_past && !mutation_site!("an item that has expired is not served") {
-            return Seen::Expired(found, head);
-        }
-        if self.is_flushed(found.location()) {
-            return Seen::Flushed(found, head);
-        }
-        Seen::Live(found, head)
-    }
-
-    /// Returns an item's metadata except for its token.
-    #[inline(always)]
-    fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
-        ItemMeta {
-            flags: head.client_flags(&self.arena),
-            value_len: head.value_len as u32,
-            cas: 0,
-            expiry: head.expiry(&self.arena),
-            last_access_s: head.last_access_s(now),
-            fetched: found.heat().is_read(),
-            stale: head.has(mark::STALE),
-            win: if head.has(mark::WIN_SENT) { Win::AlreadySent } else { Win::None },
-        }
-    }
-
-    /// Decides under the bucket's lock which reader fetches the item anew.
-    fn settle_win(
-        &self,
-        head: &Head,
-        expiry: Expiry,
-        recache_below_s: Option<u32>,
-        now: Seconds,
-    ) -> Win {
-        if head.has(mark::WIN_SENT) {
-            return Win::AlreadySent;
-        }
-        let runs_short = match (expiry, recache_below_s) {
-            (Expiry::At(at), Some(below)) => at.0.saturating_sub(now.0) < below,
-            _ => false,
-        };
-        if runs_short || head.has(mark::STALE) {
-            head.set_marks(&self.arena, mark::WIN_SENT, 0);
-            return Win::Won;
-        }
-        Win::None
     }
 }

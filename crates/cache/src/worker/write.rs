@@ -6,21 +6,22 @@
 
 use std::sync::Arc;
 
-use entresol_base::checksum::{crc32c, crc32c_append};
+use entresol_base::checksum::crc32c;
 use entresol_base::{Seconds, mutation_site};
-use entresol_media::AccountHandle;
 
-use crate::index::{Found, Pair};
+use crate::index::Found;
 use crate::ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, PendingRead,
     Store, StoreMode, Stored, Win,
 };
-use crate::record::{Head, KEY_BYTES_MAX, NewRecord, mark};
-use crate::shared::Shared;
-use crate::shared::append::{Hole, NoPlace, Place, Shard};
-use crate::statistics::{count, count_shared};
+use crate::record::{Head, NewRecord, mark};
+use crate::shared::append::NoPlace;
+use crate::shared::items::{Published, Refusal};
+use crate::shared::records::Records;
+use crate::shared::space::Seen;
+use crate::statistics::count;
 use crate::values::ValueAt;
-use crate::worker::{Seen, Worker};
+use crate::worker::Worker;
 
 /// Items added or removed before the index is told.
 const COUNT_BATCH: i64 = 32;
@@ -56,21 +57,6 @@ enum Old {
     Pending(PendingRead),
 }
 
-/// Result of publishing a record.
-enum Published {
-    /// The record replaced an item, live or not.
-    Replaced {
-        cas: u64,
-    },
-    Inserted {
-        cas: u64,
-    },
-    /// The condition does not hold.
-    Refused(Stored),
-    /// The new token would not be greater than one that a client holds: use this one.
-    NeedsCas(u64),
-}
-
 impl Worker {
     /// Stores an item. `old` is the old value, if an earlier call asked for it.
     pub fn store(
@@ -81,11 +67,11 @@ impl Worker {
         store: &Store<'_>,
         old: Option<&OldValue>,
     ) -> Stored {
-        self.shared.check_flush(now);
+        self.shared.space().check_flush(now);
         let stored = match store.mode {
             StoreMode::Append | StoreMode::Prepend => self.extend(key, hash, now, store, old),
             StoreMode::Set | StoreMode::Add | StoreMode::Replace => {
-                self.store_marked(key, hash, now, store, 0)
+                self.store_value(key, hash, now, store, 0)
             }
         };
         match stored {
@@ -106,7 +92,21 @@ impl Worker {
         store: &Store<'_>,
         marks: u32,
     ) -> Stored {
-        if !self.shared.takes(key, store.value.len()) {
+        self.store_value(key, hash, now, store, marks)
+    }
+
+    /// Does what `store_marked` does, as a part of its caller: each call that a result passes
+    /// through costs a copy of it.
+    #[inline(always)]
+    fn store_value(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        marks: u32,
+    ) -> Stored {
+        if !self.shared.records().takes(key, store.value.len()) {
             // An item that cannot be replaced must not go on being served.
             if store.mode == StoreMode::Set {
                 self.delete(key, hash, now, &DeleteOptions::default(), None);
@@ -122,8 +122,8 @@ impl Worker {
             marks: marks | seen_mark(store.cas),
             last_access: now,
         };
-        let condition = |seen: &Seen, shared: &Shared| condition(store, seen, shared);
-        let stored = self.write(key, hash, now, record, [store.value, b""], &condition);
+        let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
+        let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
         if store.invalidate && stored == Stored::Exists {
             return self.store_stale(key, hash, now, store);
         }
@@ -146,11 +146,16 @@ impl Worker {
             if store.compare.is_none_or(|given| given == 0 || given >= old.cas) {
                 return Stored::Exists;
             }
-            let mut record = self.shared.successor(key, &old, store.value.len(), now);
+            let mut record = self.shared.records().successor(
+                key,
+                (&old.head, old.meta.expiry),
+                store.value.len(),
+                now,
+            );
             record.client_flags = store.flags;
             record.cas = store.explicit_cas;
             record.marks |= mark::STALE | (old.marks & mark::WIN_SENT) | seen_mark(store.cas);
-            let unchanged = |seen: &Seen, shared: &Shared| old.is_unchanged(seen, shared);
+            let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(key, hash, now, record, [store.value, b""], &unchanged);
             if stored != Stored::NotStored {
                 return stored;
@@ -185,15 +190,16 @@ impl Worker {
             }
             let before = std::mem::take(&mut self.scratch);
             let len = before.len() + store.value.len();
-            let stored = if self.shared.takes(key, len) {
-                let mut record = self.shared.successor(key, &old, len, now);
+            let stored = if self.shared.records().takes(key, len) {
+                let mut record =
+                    self.shared.records().successor(key, (&old.head, old.meta.expiry), len, now);
                 record.cas = store.explicit_cas;
                 record.marks |= seen_mark(store.cas);
                 let parts: [&[u8]; 2] = match store.mode {
                     StoreMode::Append => [&before, store.value],
                     _ => [store.value, &before],
                 };
-                let unchanged = |seen: &Seen, shared: &Shared| old.is_unchanged(seen, shared);
+                let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
                 self.write(key, hash, now, record, parts, &unchanged)
             } else {
                 Stored::TooLarge
@@ -214,7 +220,7 @@ impl Worker {
         arithmetic: &Arithmetic,
         supplied: Option<&OldValue>,
     ) -> Counted {
-        self.shared.check_flush(now);
+        self.shared.space().check_flush(now);
         loop {
             let old = match self.read_old(key, hash, now, Want::Number, supplied) {
                 Old::Present(old) => old,
@@ -245,7 +251,8 @@ impl Worker {
             let written = write_number(number, &mut digits);
             // As in memcached, a number that grows shorter keeps its length, padded by spaces.
             let len = written.max(self.scratch.len().min(DIGITS_MAX));
-            let mut record = self.shared.successor(key, &old, len, now);
+            let mut record =
+                self.shared.records().successor(key, (&old.head, old.meta.expiry), len, now);
             record.cas = arithmetic.explicit_cas;
             record.marks |= seen_mark(arithmetic.cas);
             if written <= self.scratch.len() {
@@ -256,7 +263,7 @@ impl Worker {
             if let Some(expiry) = arithmetic.touch {
                 record.expiry = record_expiry(expiry, now);
             }
-            let unchanged = |seen: &Seen, shared: &Shared| old.is_unchanged(seen, shared);
+            let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             match self.write(key, hash, now, record, [&digits[..len], b""], &unchanged) {
                 Stored::NotStored => {}
                 Stored::Stored { cas } => {
@@ -287,6 +294,7 @@ impl Worker {
         store.explicit_cas = arithmetic.explicit_cas;
         match self.store_marked(key, hash, now, &store, seen_mark(arithmetic.cas)) {
             Stored::Stored { cas } => {
+                count(&self.counters.stores, 1);
                 let meta = ItemMeta {
                     flags: 0,
                     value_len: written as u32,
@@ -314,28 +322,32 @@ impl Worker {
         options: &DeleteOptions,
         old: Option<&OldValue>,
     ) -> Deleted {
-        self.shared.check_flush(now);
+        self.shared.space().check_flush(now);
         if options.invalidate || options.remove_value {
             return self.invalidate(key, hash, now, options, old);
         }
         let shared = &*self.shared;
-        let pair = shared.index.lock(hash.0);
-        let seen = shared.seen_in(&pair, key, now);
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
+        let pair = items.index.lock(hash.0);
+        let seen = items.seen_in(&pair, key, now);
         let hole = match &seen {
             Seen::Absent => return Deleted::NotFound,
             Seen::Expired(found, head) | Seen::Flushed(found, head) | Seen::Live(found, head) => {
                 let live = matches!(seen, Seen::Live(..));
                 if live
-                    && options.compare.is_some_and(|c| c != shared.cas_of(found.location(), head))
+                    && options.compare.is_some_and(|c| c != records.cas_of(found.location(), head))
                 {
                     return Deleted::Exists;
                 }
-                shared.retire(found.location(), head, || pair.remove(found))
+                space.retire(found.location(), head, || pair.remove(found))
             }
         };
         drop(pair);
         self.uncounted_items -= 1;
-        if let (Some(hole), Some(mut shard)) = (hole, shared.shards[self.shard].try_lock()) {
+        if let (Some(hole), Some(mut shard)) = (hole, shared.writers.shards[self.shard].try_lock())
+        {
             shard.remember(hole);
         }
         if !matches!(seen, Seen::Live(..)) {
@@ -365,7 +377,8 @@ impl Worker {
             }
             let value = std::mem::take(&mut self.scratch);
             let kept: &[u8] = if options.remove_value { b"" } else { &value };
-            let mut record = self.shared.successor(key, &old, kept.len(), now);
+            let mut record =
+                self.shared.records().successor(key, (&old.head, old.meta.expiry), kept.len(), now);
             record.cas = options.explicit_cas;
             if options.remove_value {
                 record.client_flags = 0;
@@ -378,8 +391,8 @@ impl Worker {
                 }
             }
             // A client that holds the old token must not be able to store under it.
-            record.cas = record.cas.or(Some(old.cas + 1));
-            let unchanged = |seen: &Seen, shared: &Shared| old.is_unchanged(seen, shared);
+            record.cas = record.cas.or(old.cas.checked_add(1));
+            let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(key, hash, now, record, [kept, b""], &unchanged);
             self.scratch = value;
             match stored {
@@ -399,7 +412,7 @@ impl Worker {
         now: Seconds,
         expiry: Expiry,
     ) -> Option<ItemMeta> {
-        self.shared.check_flush(now);
+        self.shared.space().check_flush(now);
         self.touch_item(key, hash, now, expiry)
     }
 
@@ -412,13 +425,16 @@ impl Worker {
         expiry: Expiry,
     ) -> Option<ItemMeta> {
         let shared = Arc::clone(&self.shared);
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
         loop {
-            let pair = shared.index.lock(hash.0);
-            let Seen::Live(found, head) = shared.seen_in(&pair, key, now) else { return None };
-            let meta = shared.meta(&found, &head, now);
+            let pair = items.index.lock(hash.0);
+            let Seen::Live(found, head) = items.seen_in(&pair, key, now) else { return None };
+            let meta = records.meta(&found, &head, now);
             let new = match expiry {
                 Expiry::Immediately => {
-                    shared.retire(found.location(), &head, || pair.remove(&found));
+                    space.retire(found.location(), &head, || pair.remove(&found));
                     self.uncounted_items -= 1;
                     return Some(meta);
                 }
@@ -427,12 +443,12 @@ impl Worker {
             };
             if head.has(mark::EXPIRY) {
                 let location = found.location();
-                let segment = shared.segments.get(shared.segment_of(location));
+                let segment = records.segment_at(location);
                 segment.extend_deadline(new);
                 if !mutation_site!("a touched item is not restored as it was") {
-                    shared.forget_saved(location);
+                    space.forget_saved(location);
                 }
-                head.set_expiry(&shared.arena, new);
+                head.set_expiry(&records.arena, new);
                 return Some(meta);
             }
             if new.is_none() {
@@ -440,19 +456,19 @@ impl Worker {
             }
             // The successor keeps the token that this record's place implies, so the place must
             // never be used again.
-            head.set_marks(&shared.arena, mark::CAS_SEEN, 0);
+            head.set_marks(&records.arena, mark::CAS_SEEN, 0);
             drop(pair);
             // The record has no room for an expiry (only values in DRAM have such records).
             let Old::Present(old) = self.read_old(key, hash, now, Want::Value, None) else {
                 return None;
             };
             let value = std::mem::take(&mut self.scratch);
-            let mut record = shared.successor(key, &old, value.len(), now);
+            let mut record = records.successor(key, (&old.head, old.meta.expiry), value.len(), now);
             record.expiry = new;
             record.cas = Some(old.cas);
             record.marks |= old.marks & (mark::STALE | mark::WIN_SENT);
             record.last_access = Seconds(now.0.saturating_sub(old.meta.last_access_s));
-            let unchanged = |seen: &Seen, shared: &Shared| old.is_unchanged(seen, shared);
+            let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(key, hash, now, record, [&value, b""], &unchanged);
             self.scratch = value;
             match stored {
@@ -473,24 +489,27 @@ impl Worker {
         supplied: Option<&OldValue>,
     ) -> Old {
         let shared = Arc::clone(&self.shared);
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
         self.scratch.clear();
-        let pair = shared.index.lock(hash.0);
-        let Seen::Live(found, head) = shared.seen_in(&pair, key, now) else { return Old::Absent };
+        let pair = items.index.lock(hash.0);
+        let Seen::Live(found, head) = items.seen_in(&pair, key, now) else { return Old::Absent };
         let location = found.location();
-        let meta = shared.meta(&found, &head, now);
-        let cas = shared.cas_of(location, &head);
+        let meta = records.meta(&found, &head, now);
+        let cas = records.cas_of(location, &head);
         let old = OldItem { found, marks: head.marks, meta, cas, head };
         match want {
             Want::Nothing => return Old::Present(old),
             Want::Number if head.value_len > NUMBER_BYTES_MAX => return Old::TooLong(cas),
             Want::Number | Want::Value => {}
         }
-        let value = shared.append_value(location, &head, &mut self.scratch);
+        let value = records.append_value(location, &head, &mut self.scratch);
         match value {
             ValueAt::Memory | ValueAt::Pmem { .. } => {
                 if value.checksum().is_some_and(|expected| crc32c(&self.scratch) != expected) {
                     count(&self.counters.damaged, 1);
-                    shared.retire(location, &head, || pair.remove(&found));
+                    space.retire(location, &head, || pair.remove(&found));
                     self.uncounted_items -= 1;
                     return Old::Absent;
                 }
@@ -520,7 +539,20 @@ impl Worker {
         now: Seconds,
         record: NewRecord<'_>,
         parts: [&[u8]; 2],
-        condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        self.write_if(key, hash, now, record, parts, condition)
+    }
+
+    #[inline(always)]
+    fn write_if(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        record: NewRecord<'_>,
+        parts: [&[u8]; 2],
+        condition: impl Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         self.moved_bytes += parts[0].len() + parts[1].len();
         let stored = self.try_write(hash, now, record, parts, condition);
@@ -531,27 +563,31 @@ impl Worker {
         stored
     }
 
+    #[inline(always)]
     fn try_write(
         &mut self,
         hash: KeyHash,
         now: Seconds,
         mut record: NewRecord<'_>,
         parts: [&[u8]; 2],
-        condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
+        condition: impl Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         let shared = &*self.shared;
-        shared.index.prefetch(hash.0);
-        shared.ghosts.prefetch(hash.0);
-        let mut shard = shared.shards[self.shard].lock();
+        let items = &shared.items;
+        let space = shared.space();
+        let records = shared.records();
+        items.index.prefetch(hash.0);
+        space.logs.ghosts.prefetch(hash.0);
+        let mut shard = shared.writers.shards[self.shard].lock();
         loop {
-            let place = match shard.reserve(shared, &record, hash.0, now) {
+            let place = match shard.reserve(items, &record, hash.0, now) {
                 Ok(place) => place,
                 Err(NoPlace::Busy) => return Stored::Busy,
                 Err(NoPlace::NoMemory) => return Stored::NoMemory,
                 Err(NoPlace::TooLarge) => return Stored::TooLarge,
             };
-            shared.write_record(&place, &record, parts, &mut self.account);
-            match shared.publish(&mut shard, hash, now, &record, &place, condition) {
+            records.write_record(&place, &record, parts, &mut self.account);
+            match items.publish(&mut shard, hash, now, &record, &place, &condition) {
                 Published::Replaced { cas } => {
                     if place.is_hole() {
                         count(&self.counters.stores_in_holes, 1);
@@ -561,17 +597,17 @@ impl Worker {
                 Published::Inserted { cas } => {
                     self.uncounted_items += 1;
                     if self.uncounted_items >= COUNT_BATCH {
-                        shared.index.count(std::mem::take(&mut self.uncounted_items));
-                        shared.grow_index(&mut shard, now);
+                        items.index.count(std::mem::take(&mut self.uncounted_items));
+                        items.grow_index(&mut shard, now);
                     }
                     return Stored::Stored { cas };
                 }
-                Published::Refused(stored) => {
-                    shard.give_up(shared, &place);
-                    return stored;
+                Published::Refused(refusal) => {
+                    shard.give_up(space, &place);
+                    return refusal.into();
                 }
                 Published::NeedsCas(cas) => {
-                    shard.give_up(shared, &place);
+                    shard.give_up(space, &place);
                     record.cas = Some(cas);
                 }
             }
@@ -579,205 +615,47 @@ impl Worker {
     }
 }
 
-impl Shared {
-    /// Points a slot at a record that was written, if the condition holds.
-    fn publish(
-        &self,
-        shard: &mut Shard,
-        hash: KeyHash,
-        now: Seconds,
-        record: &NewRecord<'_>,
-        place: &Place,
-        condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
-    ) -> Published {
-        let location = place.location();
-        let cas = record.cas.unwrap_or_else(|| self.implied_cas(place.sequence, location));
-        // Most stores replace an item that is found at once: then only one bucket is locked, before
-        // the wait for the old record begins.
-        if let Some(one) = self.index.lock_probed(hash.0)
-            && let Some(head) = self.head_of(one.found().location(), record.key)
-        {
-            let seen = self.judge(*one.found(), head, now);
-            return match self.may_replace(&seen, record, place, condition) {
-                Err(refused) => refused,
-                Ok(_) => {
-                    let old = one.found().location();
-                    let hole = self.retire(old, &head, || one.replace(location));
-                    drop(one);
-                    self.finish_replacing(shard, place, hole);
-                    Published::Replaced { cas }
-                }
-            };
-        }
-        loop {
-            let pair = self.index.lock(hash.0);
-            let seen = self.seen_in(&pair, record.key, now);
-            match self.may_replace(&seen, record, place, condition) {
-                Err(refused) => return refused,
-                Ok(Some((found, head))) => {
-                    let heat = found.heat().inherited();
-                    let replace = || pair.replace(&found, location, heat);
-                    let hole = self.retire(found.location(), &head, replace);
-                    drop(pair);
-                    self.finish_replacing(shard, place, hole);
-                    return Published::Replaced { cas };
-                }
-                Ok(None) if pair.insert(location, place.heat) => {
-                    shard.commit(self, place);
-                    return Published::Inserted { cas };
-                }
-                Ok(None) => {
-                    drop(pair);
-                    self.make_slot(hash);
-                }
-            }
-        }
-    }
-
-    /// Returns the item to replace, if there is one and the condition holds.
-    fn may_replace(
-        &self,
-        seen: &Seen,
-        record: &NewRecord<'_>,
-        place: &Place,
-        condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
-    ) -> Result<Option<(Found, Head)>, Published> {
-        let implied = self.implied_cas(place.sequence, place.location());
-        condition(seen, self).map_err(Published::Refused)?;
-        let (Seen::Live(found, head) | Seen::Expired(found, head) | Seen::Flushed(found, head)) =
-            *seen
-        else {
-            return Ok(None);
-        };
-        if head.has(mark::CAS) || head.has(mark::CAS_SEEN) {
-            let cas = self.cas_of(found.location(), &head);
-            if record.cas.is_none() && implied <= cas {
-                return Err(Published::NeedsCas(cas + 1));
-            }
-            // A client that holds a token of this item must find all later ones greater, even those
-            // that no client asks for.
-            self.head(place.location()).set_marks(&self.arena, mark::CAS_SEEN, 0);
-        }
-        Ok(Some((found, head)))
-    }
-
-    fn finish_replacing(&self, shard: &mut Shard, place: &Place, hole: Option<Hole>) {
-        shard.commit(self, place);
-        if let Some(hole) = hole {
-            // Its first line has just been read; the next record of this size will fill it.
-            self.arena.prefetch(hole.at + 64);
-            shard.remember(hole);
-        }
-    }
-
-    /// Frees a slot in one of the key's buckets, if need be by dropping the coldest item there.
-    fn make_slot(&self, hash: KeyHash) {
-        if self.index.make_room(hash.0, &|at| self.fetch(at), &|at| self.rehash(at)) {
-            return;
-        }
-        let pair = self.index.lock(hash.0);
-        if let Some(found) = pair.coldest() {
-            let head = self.head(found.location());
-            self.retire(found.location(), &head, || pair.remove(&found));
-            self.index.count(-1);
-            count_shared(&self.counters.displaced_out, 1);
-        }
-    }
-}
-
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.index.count(self.uncounted_items);
+        self.shared.items.index.count(self.uncounted_items);
     }
 }
 
 impl OldItem {
     /// Checks the condition of a write that depends on this item; `NotStored` means «read it
     /// again».
-    fn is_unchanged(&self, seen: &Seen, shared: &Shared) -> Result<(), Stored> {
+    fn is_unchanged(&self, seen: &Seen, records: &Records) -> Result<(), Refusal> {
         const RELEVANT: u32 = 0xFF << 24 & !mark::CAS_SEEN;
         match seen {
             Seen::Live(found, head)
                 if found.is_still(&self.found)
                     && head.marks & RELEVANT == self.marks & RELEVANT
-                    && head.expiry(&shared.arena) == self.meta.expiry =>
+                    && head.expiry(&records.arena) == self.meta.expiry =>
             {
                 Ok(())
             }
-            _ => Err(Stored::NotStored),
-        }
-    }
-}
-
-impl Shared {
-    /// Returns true if an item of this size can be held at all.
-    fn takes(&self, key: &[u8], value_len: usize) -> bool {
-        (1..=KEY_BYTES_MAX).contains(&key.len()) && value_len as u64 <= self.value_bytes_max
-    }
-
-    /// Builds the record that takes an item's place: equal flags and expiry, no marks.
-    fn successor<'a>(
-        &self,
-        key: &'a [u8],
-        old: &OldItem,
-        value_len: usize,
-        now: Seconds,
-    ) -> NewRecord<'a> {
-        let expiry = match old.meta.expiry {
-            Expiry::At(second) => Some(second),
-            Expiry::Never | Expiry::Immediately => None,
-        };
-        NewRecord {
-            key,
-            value_len,
-            client_flags: old.head.client_flags(&self.arena),
-            expiry,
-            cas: None,
-            marks: 0,
-            last_access: now,
-        }
-    }
-
-    /// Writes a whole record to its place, unpublished.
-    fn write_record(
-        &self,
-        place: &Place,
-        record: &NewRecord<'_>,
-        parts: [&[u8]; 2],
-        account: &mut AccountHandle,
-    ) {
-        let elsewhere = self
-            .values
-            .is_elsewhere()
-            .then(|| (place.value_offset, crc32c_append(crc32c(parts[0]), parts[1])));
-        let inline_at = record.write(&self.arena, place.at, elsewhere);
-        self.write_value(place, inline_at, parts, account);
-    }
-
-    /// Looks a key up under its buckets' lock.
-    pub(super) fn seen_in(&self, pair: &Pair<'_>, key: &[u8], now: Seconds) -> Seen {
-        match pair.find(|location| self.head_of(location, key)) {
-            Some((found, head)) => self.judge(found, head, now),
-            None => Seen::Absent,
+            _ => Err(Refusal::NotStored),
         }
     }
 }
 
 /// Checks the conditions of set, add, replace and their comparing forms.
-fn condition(store: &Store<'_>, seen: &Seen, shared: &Shared) -> Result<(), Stored> {
+fn condition(store: &Store<'_>, seen: &Seen, records: &Records) -> Result<(), Refusal> {
     let Seen::Live(found, head) = seen else {
         return match store.mode {
-            StoreMode::Set | StoreMode::Replace if store.compare.is_some() => Err(Stored::NotFound),
-            StoreMode::Replace => Err(Stored::NotStored),
+            StoreMode::Set | StoreMode::Replace if store.compare.is_some() => {
+                Err(Refusal::NotFound)
+            }
+            StoreMode::Replace => Err(Refusal::NotStored),
             _ => Ok(()),
         };
     };
     if store.mode == StoreMode::Add {
-        return Err(Stored::NotStored);
+        return Err(Refusal::NotStored);
     }
-    let differs = |given| given != shared.cas_of(found.location(), head);
+    let differs = |given| given != records.cas_of(found.location(), head);
     if store.compare.is_some_and(differs) && !mutation_site!("a token of another item is refused") {
-        return Err(Stored::Exists);
+        return Err(Refusal::Exists);
     }
     Ok(())
 }

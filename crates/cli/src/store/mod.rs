@@ -3,23 +3,24 @@
 mod volumes;
 mod whole;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, SystemClock, duration};
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
-    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
+    Cursor, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::form::Form;
+use crate::standard::{Out, OutputError, after, judged, print, print_json, put_bytes, tell};
 use whole::{Copy, Whole};
 
 #[derive(Debug, Args)]
@@ -71,7 +72,7 @@ struct Place {
     kvs: String,
     /// Form in which keys and values are typed and printed.
     #[arg(long, value_name = "FORM", default_value = "text")]
-    form: Form,
+    encoding: Form,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -81,6 +82,7 @@ struct Place {
 struct Put {
     #[command(flatten)]
     place: Place,
+    /// The key.
     key: String,
     /// The value, unless --file is given.
     #[arg(required_unless_present = "file")]
@@ -108,6 +110,7 @@ struct Put {
 struct Get {
     #[command(flatten)]
     place: Place,
+    /// The key.
     key: String,
     /// Write the value to this file, byte for byte; - is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
@@ -118,11 +121,12 @@ struct Get {
 struct Del {
     #[command(flatten)]
     place: Place,
+    /// Keys to delete.
     #[arg(required = true)]
     keys: Vec<String>,
-    /// Delete all keys with these prefixes.
+    /// Take the keys for prefixes, and delete every key that begins with one.
     #[arg(long)]
-    prefix: bool,
+    prefixes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -168,6 +172,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn told(error: StoreError) -> anyhow::Error {
     match error {
         StoreError::NoStore { .. }
+        | StoreError::Unfinished { .. }
+        | StoreError::Held { .. }
         | StoreError::NoKvs { .. }
         | StoreError::KvsName { .. }
         | StoreError::Exists { .. }
@@ -224,38 +230,35 @@ fn shown(form: Form, what: &str, bytes: &[u8]) -> anyhow::Result<String> {
     form.show(bytes).map_err(|problem| anyhow!("the {what}: {problem}"))
 }
 
-fn print(value: &Value) -> anyhow::Result<()> {
-    let json = serde_json::to_string_pretty(value).context("cannot format the answer as JSON")?;
-    writeln!(io::stdout(), "{json}").context("cannot write to standard output")
-}
-
 impl Place {
     fn key(&self, text: &str) -> anyhow::Result<Vec<u8>> {
-        typed(self.form, "key", text)
+        typed(self.encoding, "key", text)
     }
 
     /// Opens the store for writing.
-    fn open(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = Kvdb::open_at(&self.directory.path, options(&self.directory)).map_err(told)?;
-        let kvs = store.kvs(&self.kvs).map_err(told)?;
-        Ok((store, kvs))
+    fn open(&self) -> anyhow::Result<Kvdb> {
+        Kvdb::open_at(&self.directory.path, options(&self.directory)).map_err(told)
     }
 
-    fn open_or_create(
-        &self,
-        policy: Option<Policy>,
-        most: Option<ByteSize>,
-    ) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = match Kvdb::open_at(&self.directory.path, options(&self.directory)) {
-            Err(_) if is_empty(&self.directory.path) => volumes::make(&self.directory, None, most)?,
-            Ok(_) if most.is_some() => {
-                return Err(anyhow!(
-                    "{} exists already: --most is only for a new store",
-                    self.directory
-                ));
+    fn open_or_create(&self, most: Option<ByteSize>) -> anyhow::Result<Opened> {
+        let made = NewDirectory::at(&self.directory.path);
+        match Kvdb::open_at(&self.directory.path, options(&self.directory)) {
+            Err(_) if is_empty(&self.directory.path) => {
+                let store = volumes::make(&self.directory, None, most)?;
+                Ok(Opened { store, made: Some(made) })
             }
-            opened => opened.map_err(told)?,
-        };
+            Ok(_) if most.is_some() => {
+                Err(anyhow!("{} exists already: --most is only for a new store", self.directory))
+            }
+            opened => Ok(Opened { store: opened.map_err(told)?, made: None }),
+        }
+    }
+
+    fn kvs_of(&self, store: &Kvdb) -> anyhow::Result<Kvs> {
+        store.kvs(&self.kvs).map_err(told)
+    }
+
+    fn kvs_or_new(&self, store: &Kvdb, policy: Option<Policy>) -> anyhow::Result<Kvs> {
         let kvs = match store.kvs(&self.kvs) {
             Err(StoreError::NoKvs { .. }) => {
                 let policy = policy.unwrap_or_default();
@@ -272,14 +275,14 @@ impl Place {
                 self.kvs,
                 self.directory,
             )),
-            _ => Ok((store, kvs)),
+            _ => Ok(kvs),
         }
     }
 
     /// Opens the store for reading.
     fn look(&self) -> anyhow::Result<(Kvdb, Kvs)> {
         let store = look(&self.directory)?;
-        let kvs = store.kvs(&self.kvs).map_err(told)?;
+        let kvs = self.kvs_of(&store)?;
         Ok((store, kvs))
     }
 }
@@ -296,13 +299,11 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     let clock = Arc::new(SystemClock::new());
     let store = Kvdb::open_read_only(directory, options(place), clock).map_err(told)?;
     if let Some(last) = store.uncertain_behind() {
-        writeln!(
-            io::stderr(),
-            "entresol: part of the log may be on a missing volume: writes after number {} are not \
-             shown, if there are any",
+        tell(&format!(
+            "part of the log may be on a missing volume: writes after number {} are not shown, if \
+             there are any",
             last.0
-        )
-        .context("cannot write to standard error")?;
+        ));
     }
     Ok(store)
 }
@@ -317,7 +318,7 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
     let Put { place, key, value, file, ttl, create, policy, most } = arguments;
     let key_bytes = place.key(key)?;
     let value = match (value, file) {
-        (Some(text), _) => typed(place.form, "value", text)?,
+        (Some(text), _) => typed(place.encoding, "value", text)?,
         (None, Some(path)) => content(path)?,
         (None, None) => Vec::new(),
     };
@@ -325,39 +326,99 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         let directory = place.directory.path.display();
         return Err(anyhow!("{directory} does not exist: use --create to create a store there"));
     }
-    let (store, kvs) = match create {
-        true => place.open_or_create(*policy, *most)?,
-        false => place.open()?,
+    let opened = match create {
+        true => place.open_or_create(*most)?,
+        false => Opened { store: place.open()?, made: None },
     };
-    let sequence = kvs.put_for(&key_bytes, &value, *ttl).map_err(|error| match error {
-        error if error.is_no_room() && *create && is_new(&kvs) => {
-            volumes::no_room_for_a_store(&place.directory, &error)
+    let put = |store: &Kvdb| {
+        let kvs = if *create { place.kvs_or_new(store, *policy)? } else { place.kvs_of(store)? };
+        kvs.put_for(&key_bytes, &value, *ttl).map_err(|error| match &opened.made {
+            Some(_) if error.is_no_room() => volumes::no_room_for_a_store(&place.directory, &error),
+            _ => told(error),
+        })
+    };
+    let sequence = match put(&opened.store) {
+        Ok(sequence) => sequence,
+        Err(error) => {
+            opened.undo();
+            return Err(error);
         }
-        error => told(error),
-    })?;
+    };
     // Closing makes the write durable; the command can report a failure only here.
-    store.close().map_err(told)?;
+    opened.store.close().map_err(told)?;
     if place.json {
-        print(&json!({ "key": key, "value_bytes": value.len(), "sequence": sequence.0 }))?;
+        let answer = json!({ "key": key, "value_bytes": value.len(), "sequence": sequence.0 });
+        return after("the value was put durably", print_json(&answer));
     }
     Ok(())
 }
 
-/// Returns true if nothing was ever written to a `Kvs`.
-fn is_new(kvs: &Kvs) -> bool {
-    let options = CursorOptions { keys_only: true, limit: Some(1), ..CursorOptions::default() };
-    kvs.cursor(options).is_ok_and(|mut cursor| matches!(cursor.next(), Ok(None)))
+/// Store that was opened, or made by this command.
+struct Opened {
+    store: Kvdb,
+    made: Option<NewDirectory>,
+}
+
+impl Opened {
+    /// Removes the store if this command made it, which has come to nothing.
+    fn undo(self) {
+        let Opened { store, made } = self;
+        if let Some(made) = made {
+            // The error that led here tells why.
+            let _ = store.remove();
+            made.undo();
+        }
+    }
+}
+
+/// Directory that a command makes unless it exists.
+struct NewDirectory {
+    path: PathBuf,
+    existed: bool,
+}
+
+impl NewDirectory {
+    /// Notes whether there is something at the path.
+    fn at(path: &Path) -> NewDirectory {
+        NewDirectory { path: path.to_owned(), existed: files::exists(path) }
+    }
+
+    /// Removes the directory if it was made since, and is empty.
+    fn undo(&self) {
+        if !self.existed {
+            // Otherwise it has something that is not the command's.
+            let _ = files::remove_directory(&self.path);
+        }
+    }
+}
+
+/// Converts an error of a file that the user named into one with an exit status: 2 if there is no
+/// such file, or it is of no use, otherwise 1.
+fn of_a_file(path: &Path, error: io::Error) -> anyhow::Error {
+    use io::ErrorKind::{
+        InvalidFilename, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+        ReadOnlyFilesystem,
+    };
+    let text = format!("{}: {error}", path.display());
+    match error.kind() {
+        // The path is a pipe, such as that of `/dev/stdout`, whose reader is gone.
+        io::ErrorKind::BrokenPipe => OutputError::from(error).into(),
+        NotFound | NotADirectory | IsADirectory | PermissionDenied | ReadOnlyFilesystem
+        | InvalidFilename => anyhow!(text),
+        _ => BenchError::Failed(text).into(),
+    }
 }
 
 /// Reads a value from a file or from standard input, up to the largest one allowed.
 fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
     let named = || path.display().to_string();
+    let failed = |error| of_a_file(path, error);
     let mut from: Box<dyn Read> = match path.to_str() {
         Some("-") => Box::new(io::stdin()),
-        _ => files::open_reader(path).with_context(named)?,
+        _ => files::open_reader(path).map_err(failed)?,
     };
     let mut bytes = Vec::new();
-    from.by_ref().take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).with_context(named)?;
+    from.by_ref().take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > VALUE_BYTES_MAX {
         return Err(anyhow!("{}: a value has at most {}", named(), ByteSize(1 << 30)));
     }
@@ -376,29 +437,30 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     store.close().map_err(told)?;
     if let Some(path) = file {
         return match path.to_str() {
-            Some("-") => io::stdout().write_all(&value).context("cannot write to standard output"),
-            _ => files::write_atomically(path, &value).with_context(|| path.display().to_string()),
+            Some("-") => Ok(put_bytes(&value)?),
+            _ => files::write_atomically(path, &value).map_err(|error| of_a_file(path, error)),
         };
     }
-    let value = shown(place.form, "value", &value)?;
+    let value = shown(place.encoding, "value", &value)?;
     if place.json {
-        return print(&json!({ "key": key, "value": value, "sequence": sequence.0 }));
+        return print_json(&json!({ "key": key, "value": value, "sequence": sequence.0 }));
     }
-    writeln!(io::stdout(), "{value}").context("cannot write to standard output")
+    Ok(print(value + "\n")?)
 }
 
 fn del(arguments: &Del) -> anyhow::Result<()> {
-    let Del { place, keys, prefix } = arguments;
+    let Del { place, keys, prefixes } = arguments;
     let bytes = keys.iter().map(|key| place.key(key)).collect::<anyhow::Result<Vec<_>>>()?;
-    let (store, kvs) = place.open()?;
+    let store = place.open()?;
+    let kvs = place.kvs_of(&store)?;
     for key in &bytes {
-        let done = if *prefix { kvs.delete_prefix(key) } else { kvs.delete(key) };
+        let done = if *prefixes { kvs.delete_prefix(key) } else { kvs.delete(key) };
         done.map_err(told)?;
     }
     store.close().map_err(told)?;
     if place.json {
-        let what = if *prefix { "prefixes" } else { "keys" };
-        print(&json!({ what: keys }))?;
+        let what = if *prefixes { "prefixes" } else { "keys" };
+        return after("the keys were deleted durably", print_json(&json!({ what: keys })));
     }
     Ok(())
 }
@@ -419,36 +481,46 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
     if let Some(from) = from {
         cursor.seek(&from);
     }
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut pairs = Vec::new();
+    let mut out = Out::default();
+    let listed = list(arguments, &mut cursor, &mut out);
+    // What was read before a failure is shown.
+    judged(out.flush().map_err(Into::into), listed)?;
+    drop(cursor);
+    store.close().map_err(told)
+}
+
+/// Prints what a cursor finds, each pair as soon as it is read.
+fn list(arguments: &Scan, cursor: &mut Cursor, out: &mut Out) -> anyhow::Result<()> {
+    let Scan { place: Place { encoding, json, .. }, limit, keys_only, .. } = arguments;
     let mut count = 0;
     let mut has_more = false;
     while let Some((key, value)) = cursor.next().map_err(told)? {
-        if count == *limit {
-            has_more = true;
+        has_more = count == *limit;
+        if has_more {
             break;
         }
-        count += 1;
-        let key = shown(place.form, "key", key)?;
-        let value = (!keys_only).then(|| shown(place.form, "value", value)).transpose()?;
-        match (place.json, value) {
-            (true, Some(value)) => pairs.push(json!({ "key": key, "value": value })),
-            (true, None) => pairs.push(json!({ "key": key })),
-            (false, Some(value)) => {
-                writeln!(out, "{key}\t{value}").context("cannot write to standard output")?
+        let key = shown(*encoding, "key", key)?;
+        let value = (!keys_only).then(|| shown(*encoding, "value", value)).transpose()?;
+        match (*json, value) {
+            (true, value) => {
+                let pair = value.map_or_else(
+                    || json!({ "key": key }),
+                    |value| json!({ "key": key, "value": value }),
+                );
+                let before = if count == 0 { "{\n  \"pairs\": [" } else { "," };
+                out.put(format_args!("{before}\n    {pair}"))?;
             }
-            (false, None) => writeln!(out, "{key}").context("cannot write to standard output")?,
+            (false, Some(value)) => out.put(format_args!("{key}\t{value}\n"))?,
+            (false, None) => out.put(format_args!("{key}\n"))?,
         }
+        count += 1;
     }
-    out.flush().context("cannot write to standard output")?;
-    drop(out);
-    drop(cursor);
-    store.close().map_err(told)?;
-    if place.json {
-        return print(&json!({ "pairs": pairs, "has_more": has_more }));
-    }
-    if has_more {
-        writeln!(io::stderr(), "entresol: there are more keys than the {limit} of --limit")?;
+    if *json {
+        let before = if count == 0 { "{\n  \"pairs\": [" } else { "\n  " };
+        out.put(format_args!("{before}],\n  \"has_more\": {has_more}\n}}\n"))?;
+    } else if has_more {
+        out.flush()?;
+        tell(&format!("there are more keys than the {limit} of --limit"));
     }
     Ok(())
 }

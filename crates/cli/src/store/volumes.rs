@@ -1,6 +1,5 @@
 //! Placement of a store's data: creation of a store, its volumes, and the policies of its `Kvs`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,8 +16,9 @@ use entresol_store::{
 };
 use serde_json::{Value, json};
 
-use super::whole::{Bar, Whole, out, size, written};
-use super::{look, options, print, told};
+use super::whole::{Bar, Whole, size, written_now};
+use super::{NewDirectory, look, options, told};
+use crate::standard::{after, print, print_json};
 
 /// Arguments for a new store.
 #[derive(Debug, Args)]
@@ -41,13 +41,44 @@ pub(super) enum Command {
     /// Move everything away from a volume and remove it from the store. An interrupted command can
     /// be repeated to finish; nothing new is written to the volume in the meantime.
     Retire(Retire),
-    /// Add a volume with the class and bound of another one, then retire that one. An interrupted
-    /// command can be repeated to finish.
+    /// Add a volume with the class, bound and budget of another one, then retire that one. An
+    /// interrupted command can be repeated to finish.
     Move(Move),
     /// Record the paths of volumes that were moved while the store was closed.
     Found(Found),
+    /// Set how many bytes a day may be written to a volume. Compaction and moves between classes
+    /// wait while the budget is used up, unless they make room; writes never do.
+    Budget(Budget),
     /// List the volumes, including missing ones.
     List(Whole),
+}
+
+/// Arguments for the budget of a volume.
+#[derive(Debug, Args)]
+pub(super) struct Budget {
+    #[command(flatten)]
+    whole: Whole,
+    /// The volume.
+    #[arg(value_parser = OsStringValueParser::new().try_map(path))]
+    path: PathBuf,
+    /// Bytes a day, or `none`.
+    #[arg(value_name = "SIZE|none", value_parser = per_day)]
+    per_day: PerDay,
+}
+
+/// Bytes a day, if they are limited.
+#[derive(Debug, Clone, Copy)]
+struct PerDay(Option<ByteSize>);
+
+fn per_day(text: &str) -> Result<PerDay, String> {
+    if text == "none" {
+        return Ok(PerDay(None));
+    }
+    let bytes: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
+    match bytes.0 {
+        0 => Err("a budget of nothing would stop compaction: use at least 1MiB".to_owned()),
+        _ => Ok(PerDay(Some(bytes))),
+    }
 }
 
 /// Arguments for a new volume.
@@ -167,7 +198,7 @@ fn open(place: &StorePlace) -> anyhow::Result<Kvdb> {
 
 pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
     let Create { whole: Whole { directory, json }, class, most } = arguments;
-    tell(make(directory, *class, *most)?, *json, false)
+    tell(make(directory, *class, *most)?, *json, false, "the store was made")
 }
 
 /// Creates a store.
@@ -186,22 +217,25 @@ pub(super) fn make(
         (Some(_), _) => MediaClass::Pmem,
         (None, class) => class.unwrap_or(MediaClass::Capacity),
     };
+    let new = NewDirectory::at(&directory.path);
     let home = new_volume(class, &directory.path, most)?;
     let clock = Arc::new(SystemClock::new());
     let made = Kvdb::create_on(&[home], options(directory), clock);
-    made.map_err(|error| match error.is_no_room() {
-        true => no_room_for_a_store(directory, &error),
-        false => told(error),
+    made.map_err(|error| {
+        new.undo();
+        match error.is_no_room() {
+            true => no_room_for_a_store(directory, &error),
+            false => told(error),
+        }
     })
 }
 
 /// Returns the error of a new store without any room, with advice.
 pub(super) fn no_room_for_a_store(directory: &StorePlace, error: &StoreError) -> anyhow::Error {
     let text = format!(
-        "{error}. {directory} was created and is empty. Of the room there, 64MiB are reserved \
-         for deletes and compaction, and 16MiB are a segment of the log; of a bound below \
-         256MiB only a quarter is reserved. Remove {directory}, then create it with \
-         `--most 64MiB`, or create the store elsewhere"
+        "{error}. No store was made in {directory}. Of the room there, 64MiB are reserved for \
+         deletes and compaction, and 16MiB are a segment of the log; of a bound below 256MiB only \
+         a quarter is reserved. Create it with `--most 64MiB`, or elsewhere"
     );
     BenchError::Failed(text).into()
 }
@@ -212,7 +246,10 @@ pub(super) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Retire(arguments) => retire(arguments),
         Command::Move(arguments) => replace(arguments),
         Command::Found(arguments) => found(arguments),
-        Command::List(Whole { directory, json }) => tell(look(directory)?, *json, false),
+        Command::Budget(arguments) => budget(arguments),
+        Command::List(Whole { directory, json }) => {
+            tell(look(directory)?, *json, false, "nothing was changed")
+        }
     }
 }
 
@@ -220,15 +257,36 @@ fn add(arguments: &Add) -> anyhow::Result<()> {
     let Add { whole: Whole { directory, json }, class, path, most } = arguments;
     let store = open(directory)?;
     check_apart(&store, path)?;
-    store.add_volume(&new_volume(*class, path, *most)?).map_err(told)?;
-    tell(store, *json, false)
+    add_new(&store, *class, path, *most)?;
+    tell(store, *json, false, "the volume was added")
+}
+
+/// Adds a volume, whose directory is made if it does not exist.
+fn add_new(
+    store: &Kvdb,
+    class: MediaClass,
+    path: &Path,
+    most: Option<ByteSize>,
+) -> anyhow::Result<()> {
+    let new = NewDirectory::at(path);
+    store.add_volume(&new_volume(class, path, most)?).map(drop).map_err(|error| {
+        new.undo();
+        told(error)
+    })
+}
+
+fn budget(arguments: &Budget) -> anyhow::Result<()> {
+    let Budget { whole: Whole { directory, json }, path, per_day } = arguments;
+    let store = open(directory)?;
+    store.set_writes_per_day(path, per_day.0.map(|bytes| bytes.0)).map_err(told)?;
+    tell(store, *json, false, "the budget was set")
 }
 
 fn retire(arguments: &Retire) -> anyhow::Result<()> {
     let Retire { whole: Whole { directory, json }, path } = arguments;
     let store = open(directory)?;
     let_go(&store, store.volume_at(path).map_err(told)?)?;
-    tell(store, *json, true)
+    tell(store, *json, true, "the volume was retired")
 }
 
 fn replace(arguments: &Move) -> anyhow::Result<()> {
@@ -238,11 +296,18 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     check_apart(&store, to)?;
     // The directory may be a volume already, if an earlier run of the command was interrupted.
     if !store.volume_at(to).is_ok_and(|volume| volume.class == old.class) {
-        let new = new_volume(old.class, to, old.bytes_max.map(ByteSize))?;
-        store.add_volume(&new).map_err(told)?;
+        add_new(&store, old.class, to, old.bytes_max.map(ByteSize))?;
+        store.set_writes_per_day(to, budget_of(&store, from)?).map_err(told)?;
     }
     let_go(&store, old)?;
-    tell(store, *json, true)
+    tell(store, *json, true, "the volume was moved")
+}
+
+/// Returns the bytes a day that may be written to a volume, if they are limited.
+fn budget_of(store: &Kvdb, path: &Path) -> anyhow::Result<Option<u64>> {
+    let media = store.statistics().map_err(told)?.media;
+    let found = media.into_iter().find(|medium| Path::new(&medium.path) == path);
+    Ok(found.and_then(|medium| medium.life.budget).map(|budget| budget.bytes_per_day))
 }
 
 /// Moves everything away from a volume.
@@ -276,7 +341,7 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
     for path in paths {
         store.volume_at(path).map_err(told)?;
     }
-    tell(store, *json, false)
+    tell(store, *json, false, "the new paths were recorded")
 }
 
 fn names(paths: &[PathBuf]) -> String {
@@ -284,20 +349,21 @@ fn names(paths: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// Closes a store and prints its volumes, and the bytes written to them if data were moved.
-fn tell(store: Kvdb, is_json: bool, has_moved: bool) -> anyhow::Result<()> {
+/// Closes a store and prints its volumes, and the bytes written to them if data were moved. `done`
+/// says what a failure of the output does not undo.
+fn tell(store: Kvdb, is_json: bool, has_moved: bool, done: &str) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
     // Closing makes everything durable; the command can report a failure only here.
     store.close().map_err(told)?;
-    if is_json {
-        return print(&json!({ "volumes": as_json(&statistics, has_moved)? }));
-    }
-    let table = table(&statistics);
-    write!(out(), "{table}").context("cannot write to standard output")?;
-    match written(&statistics).filter(|_| has_moved) {
-        Some(table) => write!(out(), "\n{table}").context("cannot write to standard output"),
-        None => Ok(()),
-    }
+    let printed = match is_json {
+        true => print_json(&json!({ "volumes": as_json(&statistics, has_moved)? })),
+        false => {
+            let moved = written_now(&statistics).filter(|_| has_moved);
+            let moved = moved.map_or(String::new(), |table| format!("\n{table}"));
+            print(format_args!("{}{moved}", table(&statistics))).map_err(Into::into)
+        }
+    };
+    after(done, printed)
 }
 
 fn taken(medium: &MediumStatistics) -> u64 {
@@ -305,7 +371,7 @@ fn taken(medium: &MediumStatistics) -> u64 {
 }
 
 fn table(statistics: &Statistics) -> Table {
-    let columns = ["volume", "class", "state", "used", "at most", "free"];
+    let columns = ["volume", "class", "state", "used", "at most", "free", "writes a day"];
     let mut table = Table::new("Volumes", &columns);
     let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), size);
     for (number, medium) in statistics.media.iter().enumerate() {
@@ -322,13 +388,15 @@ fn table(statistics: &Statistics) -> Table {
             size(taken(medium)),
             bytes(medium.bytes_max),
             bytes(medium.space.free_bytes),
+            bytes(medium.life.budget.map(|budget| budget.bytes_per_day)),
         ]);
     }
     for volume in &statistics.missing {
         let (path, class, unknown) = (volume.path.clone(), volume.class, "-".to_owned());
         let state = "missing".to_owned();
         let most = bytes(volume.bytes_max);
-        table.row(vec![path, class.to_string(), state, unknown.clone(), most, unknown]);
+        let class = class.to_string();
+        table.row(vec![path, class, state, unknown.clone(), most, unknown.clone(), unknown]);
     }
     table
 }
@@ -343,6 +411,7 @@ fn as_json(statistics: &Statistics, has_moved: bool) -> anyhow::Result<Vec<Value
             "bytes": taken(medium),
             "bytes_max": medium.bytes_max,
             "free_bytes": medium.space.free_bytes,
+            "life": serde_json::to_value(&medium.life)?,
         });
         if has_moved {
             volume["written"] = serde_json::to_value(medium.written)?;
@@ -375,6 +444,7 @@ pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
     };
     let now = store.policy(kvs).map_err(told)?;
     store.close().map_err(told)?;
+    let done = if policy.is_some() { "the policy was set" } else { "nothing was changed" };
     if *json {
         let classes = json!({
             "new_keys": now.new_keys,
@@ -382,7 +452,8 @@ pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
             "old_keys": now.old_keys,
             "old_values": now.old_values,
         });
-        return print(&json!({ "kvs": kvs, "policy": now.to_string(), "classes": classes }));
+        let answer = json!({ "kvs": kvs, "policy": now.to_string(), "classes": classes });
+        return after(done, print_json(&answer));
     }
     let mut table = Table::new(&format!("{kvs}: {now}"), &["", "keys", "values"]);
     for (age, keys, values) in
@@ -390,11 +461,10 @@ pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
     {
         table.row(vec![age.to_owned(), keys.to_string(), values.to_string()]);
     }
-    write!(out(), "{table}").context("cannot write to standard output")?;
+    let mut text = table.to_string();
     if policy.is_some() {
-        let text = "Data elsewhere move while the store is open, or now with `entresol store";
-        writeln!(out(), "{text} compact {directory}`")
-            .context("cannot write to standard output")?;
+        text += "Data elsewhere move while the store is open, or now with `entresol store";
+        text += &format!(" compact {directory}`\n");
     }
-    Ok(())
+    after(done, print(text).map_err(Into::into))
 }

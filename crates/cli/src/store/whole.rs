@@ -1,26 +1,27 @@
 //! Commands on a whole store: statistics, check, copies, compaction.
 
-use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use entresol_base::ByteSize;
 use entresol_base::list::{LIKE_LINES_MAX, shortened};
+use entresol_base::{ByteSize, duration};
 use entresol_measure::progress::Progress;
 use entresol_measure::report::Table;
 use entresol_measure::report::table::grouped;
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::files;
 use entresol_store::{
-    CheckReport, Finding, Kvdb, KvdbOptions, SalvageReport, Statistics, Unchecked, check_at,
-    salvage_at,
+    BudgetStatistics, CheckReport, Finding, Kvdb, KvdbOptions, MediumStatistics, SalvageReport,
+    SalvagedKvs, Statistics, Unchecked, WrittenBytes, check_at, salvage_at,
 };
 use serde_json::json;
 
-use super::{look, options, print, told};
+use super::{NewDirectory, look, options, told};
+use crate::standard::{Out, Printed, after, judged, print, print_json};
 use crate::{Incomplete, Interrupted, interrupt};
 
 /// Arguments that name a store and the output.
@@ -90,10 +91,6 @@ impl Bar {
     }
 }
 
-pub(super) fn out() -> io::StdoutLock<'static> {
-    io::stdout().lock()
-}
-
 /// Formats a size, rounded up to a whole number of the unit, of which there are at least ten.
 pub(super) fn size(bytes: u64) -> String {
     let unit = match bytes {
@@ -109,14 +106,10 @@ pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
     if arguments.json {
-        return print(
-            &serde_json::to_value(&statistics).context("cannot format the answer as JSON")?,
-        );
+        return print_json(&statistics);
     }
-    for table in tables(&statistics) {
-        write!(out(), "{table}").context("cannot write to standard output")?;
-    }
-    Ok(())
+    let tables = tables(&statistics).iter().map(Table::to_string).collect::<String>();
+    Ok(print(tables)?)
 }
 
 fn tables(statistics: &Statistics) -> Vec<Table> {
@@ -152,6 +145,10 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
         ]);
     }
     let mut tables = vec![media, all];
+    tables.extend(written("Bytes written since each volume was added", statistics, |medium| {
+        medium.life.written
+    }));
+    tables.push(lives(statistics));
     if let Some(images) = &statistics.memtable_images {
         let columns = ["writes read at opening", "in no image", "failures", "last failure"];
         let mut table = Table::new("Memtable images", &columns);
@@ -166,9 +163,41 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
     tables
 }
 
-/// Tabulates the bytes written since the store was opened, by cause. Returns `None` if there were
-/// none.
-pub(super) fn written(statistics: &Statistics) -> Option<Table> {
+/// Tabulates what the drives beneath say and the budgets of writes.
+fn lives(statistics: &Statistics) -> Table {
+    let columns =
+        ["volume", "drive", "it has written", "budget a day", "left", "rate a day", "used up in"];
+    let mut table = Table::new("Life of the drives", &columns);
+    let none = || "-".to_owned();
+    for MediumStatistics { path, life, .. } in &statistics.media {
+        let budget = life.budget;
+        let bytes = |of: fn(BudgetStatistics) -> u64| budget.map_or_else(none, |it| size(of(it)));
+        let end = budget.and_then(|it| it.used_up_in_s);
+        table.row(vec![
+            path.clone(),
+            life.drive.clone(),
+            life.drive_bytes.map_or_else(none, size),
+            bytes(|it| it.bytes_per_day),
+            bytes(|it| it.left_bytes),
+            bytes(|it| it.recent_bytes_per_day),
+            end.map_or_else(none, |s| duration::format(Duration::from_secs(s))),
+        ]);
+    }
+    table
+}
+
+/// Tabulates the bytes written since the store was opened.
+pub(super) fn written_now(statistics: &Statistics) -> Option<Table> {
+    written("Bytes written since the store was opened", statistics, |medium| medium.written)
+}
+
+/// Tabulates bytes written by cause, those since the store was opened or others. Returns `None` if
+/// there were none.
+fn written(
+    title: &str,
+    statistics: &Statistics,
+    of: impl Fn(&MediumStatistics) -> WrittenBytes,
+) -> Option<Table> {
     let columns = [
         "volume",
         "log",
@@ -181,9 +210,9 @@ pub(super) fn written(statistics: &Statistics) -> Option<Table> {
         "hot",
         "manifest",
     ];
-    let mut table = Table::new("Bytes written since the store was opened", &columns);
-    for medium in statistics.media.iter().filter(|medium| medium.written.sum() > 0) {
-        let written = &medium.written;
+    let mut table = Table::new(title, &columns);
+    for medium in statistics.media.iter().filter(|medium| of(medium).sum() > 0) {
+        let written = of(medium);
         let bytes = [
             written.log_bytes,
             written.flush_bytes,
@@ -208,11 +237,15 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     let report = check_at(directory, &mut |it| bar.tell(it.files_done, it.files));
     bar.finish();
     let report = report.map_err(told)?;
-    if *json {
-        print(&serde_json::to_value(&report).context("cannot format the answer as JSON")?)?;
-    } else {
-        show(&report).context("cannot write to standard output")?;
-    }
+    let printed = match json {
+        true => print_json(&report),
+        false => show(&report).map_err(Into::into),
+    };
+    judged(printed, verdict(&report, directory))
+}
+
+/// Fails if there is damage, or not everything was checked.
+fn verdict(report: &CheckReport, directory: &Path) -> anyhow::Result<()> {
     let at = directory.display();
     complain_of(&report.findings, report.findings_left_out, |count| {
         format!(
@@ -232,35 +265,36 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     }
 }
 
-fn show(report: &CheckReport) -> io::Result<()> {
+fn show(report: &CheckReport) -> Printed {
     let CheckReport { files, bytes, versions, values, log_records, .. } = report;
-    show_findings(&report.findings, report.findings_left_out)?;
+    let mut out = Out::default();
+    show_findings(&mut out, &report.findings, report.findings_left_out)?;
     for volume in &report.missing {
         let (class, path, what) = (volume.class, &volume.path, &volume.what);
-        writeln!(out(), "missing: the {class} volume {path}: {what}")?;
+        out.put(format_args!("missing: the {class} volume {path}: {what}\n"))?;
     }
     if !report.missing.is_empty() {
-        writeln!(out(), "not checked: {}", unchecked(&report.unchecked))?;
+        out.put(format_args!("not checked: {}\n", unchecked(&report.unchecked)))?;
     }
     for line in shortened(report.remarks.iter().map(|remark| format!("odd: {remark}"))) {
-        writeln!(out(), "{line}")?;
+        out.put(format_args!("{line}\n"))?;
     }
     let bytes = size(*bytes);
-    writeln!(
-        out(),
+    out.put(format_args!(
         "{files} files, {bytes}: {versions} versions in runs, {values} values in segments, \
-         {log_records} writes in the log"
-    )
+         {log_records} writes in the log\n"
+    ))?;
+    out.flush()
 }
 
 /// Prints the first findings and the number of further ones, which `--json` lists.
-fn show_findings(findings: &[Finding], left_out: u64) -> io::Result<()> {
+fn show_findings(out: &mut Out, findings: &[Finding], left_out: u64) -> Printed {
     for finding in findings.iter().take(LIKE_LINES_MAX) {
-        writeln!(out(), "damaged: {finding}")?;
+        out.put(format_args!("damaged: {finding}\n"))?;
     }
     match findings.len().saturating_sub(LIKE_LINES_MAX) as u64 + left_out {
         0 => Ok(()),
-        more => writeln!(out(), "and {more} more; --json lists {}", findings.len()),
+        more => out.put(format_args!("and {more} more; --json lists {}\n", findings.len())),
     }
 }
 
@@ -295,56 +329,76 @@ fn complain_of(
 
 pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
+    let new = NewDirectory::at(to);
     let progress = Progress::counter("salvage", None);
-    let left = "the copy is incomplete: remove it";
-    interrupt::announce(&progress, left)?;
-    let report = salvage_at(&directory.path, to, KvdbOptions::default());
+    interrupt::leaves(incomplete("salvage", to));
+    interrupt::watch(&progress)?;
+    let report = salvage_at(&directory.path, to, KvdbOptions::default(), &mut |it| {
+        progress.reach(it.records);
+        if progress.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     progress.finish();
-    let report = report.map_err(told)?;
-    if *json {
-        print(&serde_json::to_value(&report).context("cannot format the answer as JSON")?)?;
-    } else {
-        show_salvaged(&report).context("cannot write to standard output")?;
-    }
-    complain_of(&report.findings, report.findings_left_out, |count| {
+    let report = report.inspect_err(|_| new.undo()).map_err(told)?;
+    let Some(report) = report else {
+        new.undo();
+        return Err(Interrupted("interrupted; no copy was made").into());
+    };
+    let printed = match json {
+        true => print_json(&report),
+        false => show_salvaged(&report).map_err(Into::into),
+    };
+    let verdict = complain_of(&report.findings, report.findings_left_out, |count| {
         format!("parts that could not be read: {count}; {} has the rest", to.display())
-    })
+    });
+    judged(after("the copy was made", printed), verdict)
 }
 
-fn show_salvaged(report: &SalvageReport) -> io::Result<()> {
-    show_findings(&report.findings, report.findings_left_out)?;
+/// Describes what a copy leaves that ends at once.
+fn incomplete(command: &str, to: &Path) -> String {
+    format!("left: an incomplete copy in {}, which `store {command}` replaces", to.display())
+}
+
+fn show_salvaged(report: &SalvageReport) -> Printed {
+    let mut out = Out::default();
+    show_findings(&mut out, &report.findings, report.findings_left_out)?;
     for kvs in &report.kvs {
         let gaps = if kvs.has_gaps { ", and pages are missing" } else { "" };
-        writeln!(
-            out(),
-            "{}: {} versions copied, {} values lost{gaps}",
-            kvs.name,
-            kvs.versions,
-            kvs.values_lost
-        )?;
+        let SalvagedKvs { name, versions, values_lost, .. } = kvs;
+        out.put(format_args!(
+            "{name}: {versions} versions copied, {values_lost} values lost{gaps}\n"
+        ))?;
     }
-    writeln!(out(), "{} writes of the log copied", report.log_records)
+    out.put(format_args!("{} writes of the log copied\n", report.log_records))?;
+    out.flush()
 }
 
 pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
     let store = Kvdb::open_at(&directory.path, options(directory)).map_err(told)?;
+    let new = NewDirectory::at(to);
+    interrupt::leaves(incomplete("checkpoint", to));
     let mut bar = Bar::watched("checkpoint")?;
     let made = store.checkpoint_at(to, &mut |it| {
         bar.tell(it.bytes_done, it.bytes);
         bar.flow()
     });
     bar.finish();
-    let made = made.map_err(told)?;
+    let made = made.inspect_err(|_| new.undo()).map_err(told)?;
     store.close().map_err(told)?;
     // The copy may have been completed before the interruption took effect.
-    let Some(made) = made else { return bar.check("interrupted; no copy was made") };
-    if *json {
-        return print(&serde_json::to_value(made).context("cannot format the answer as JSON")?);
-    }
-    let bytes = size(made.bytes);
-    writeln!(out(), "{}: {} files, {bytes}, a complete store", to.display(), made.files)
-        .context("cannot write to standard output")
+    let Some(made) = made else {
+        new.undo();
+        return bar.check("interrupted; no copy was made");
+    };
+    let printed = match json {
+        true => print_json(&made),
+        false => {
+            let (to, bytes) = (to.display(), size(made.bytes));
+            let text = format!("{to}: {} files, {bytes}, a complete store\n", made.files);
+            print(text).map_err(Into::into)
+        }
+    };
+    after("the copy was made", printed)
 }
 
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
@@ -365,16 +419,17 @@ pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     if !is_done {
         bar.check("interrupted; finished compactions are kept: run the command again to finish")?;
     }
-    let after = bytes_of(&volumes)?;
-    if *json {
-        return print(&json!({ "bytes_before": before, "bytes_after": after }));
-    }
-    writeln!(out(), "{} before, {} now", size(before), size(after))
-        .context("cannot write to standard output")?;
-    match written(&statistics).filter(|_| volumes.len() > 1) {
-        Some(table) => write!(out(), "{table}").context("cannot write to standard output"),
-        None => Ok(()),
-    }
+    let now = bytes_of(&volumes)?;
+    let printed = match json {
+        true => print_json(&json!({ "bytes_before": before, "bytes_after": now })),
+        false => {
+            let moved = written_now(&statistics).filter(|_| volumes.len() > 1);
+            let moved = moved.map_or(String::new(), |table| table.to_string());
+            let text = format!("{} before, {} now\n{moved}", size(before), size(now));
+            print(text).map_err(Into::into)
+        }
+    };
+    after("the store was compacted", printed)
 }
 
 fn bytes_of(volumes: &[PathBuf]) -> anyhow::Result<u64> {

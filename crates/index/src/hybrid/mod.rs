@@ -1,4 +1,5 @@
-//! Indexes that keep a part in DRAM: HybridIndex, HybridIndex+, and a cache over any index (000).
+//! Indexes that keep a part in DRAM: HybridIndex, HybridIndex+, and a cache over any index, all of
+//! «Rethinking Index Design Based on PM Device».
 
 pub(crate) mod cached;
 pub(crate) mod hash_table;

@@ -127,7 +127,7 @@ impl<T> Queue<T> {
         self.state.lock().is_closed
     }
 
-    /// Returns the bytes in DRAM.
+    /// Bytes of DRAM that the queue takes.
     pub(crate) fn bytes(&self) -> u64 {
         (self.state.lock().items.capacity() * size_of::<T>()) as u64
     }

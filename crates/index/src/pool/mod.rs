@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use entresol_base::ByteSize;
 use entresol_base::sync::Mutex;
-use entresol_base::thread::{self, JoinHandle};
+use entresol_base::thread;
 use entresol_media::Region;
 
 mod classes;
@@ -322,15 +322,6 @@ impl<R: Region> Pool<R> {
     pub fn free_chunk_bytes(&self) -> u64 {
         self.space.lock().free_chunks() * self.layout.chunk_bytes
     }
-}
-
-/// Sweeps a pool in a thread of its own; `reach` is that of [`Pool::sweep`].
-pub fn sweep_behind<R: Region + 'static>(
-    pool: &Arc<Pool<R>>,
-    reach: impl FnOnce(&mut dyn FnMut(u64)) -> Result<(), IndexError> + Send + 'static,
-) -> JoinHandle<Result<Swept, IndexError>> {
-    let pool = Arc::clone(pool);
-    thread::spawn("sweep", move || pool.sweep(reach))
 }
 
 #[cfg(test)]

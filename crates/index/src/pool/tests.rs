@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use entresol_base::rng::Rng;
+use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::Direct;
 use entresol_simulated::crash::{
@@ -163,7 +164,9 @@ fn an_index_answers_and_grows_while_its_pool_is_swept_behind_its_back() {
             let pool = Arc::new(Pool::open(region).expect("the pool"));
             let list = Arc::new(SkipList::open(&pool, 0, &()).expect("the list"));
             let swept = Arc::clone(&list);
-            let sweep = sweep_behind(&pool, move |visit| swept.blocks(visit));
+            let swept_pool = Arc::clone(&pool);
+            let sweep =
+                thread::spawn("sweep", move || swept_pool.sweep(move |visit| swept.blocks(visit)));
             for key in 0..200 {
                 assert_eq!(list.get(&key).expect("no damage"), Some(key + 1));
                 assert!(list.insert(&(key + 1000), 1).expect("room"));

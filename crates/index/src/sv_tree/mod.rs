@@ -418,9 +418,9 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
 
 /// Position of a key relative to a leaf.
 enum Onward {
-    /// Beyond: in the next leaf, whose low this is, or behind it.
+    /// Beyond the leaf: in the next one, whose low this is, or behind it.
     Go(u64),
-    /// Not beyond: holds the low of the next leaf, 0 if there is none.
+    /// Within the leaf; holds the low of the next leaf, 0 if there is none.
     Stay(u64),
 }
 

@@ -64,6 +64,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         if in_common < skip {
             return Ok(Unlinked::Stays);
         }
+        debug_assert!(before_at != at && next != at, "leaf {at} is linked to itself");
+        debug_assert!(at != self.head(), "the first leaf {at} is unlinked");
         self.guide.remove(&self.ground, key, at)?;
         self.posts.remove(&self.ground.pool, at);
         self.zero_dead(&before, self.ground.bound(low, skip)?)?;
@@ -71,6 +73,10 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         self.persist(before_at, 8)?;
         self.region().store_u64(at, Link::DEAD.0, Release);
         self.merges.fetch_add(1, Relaxed);
+        debug_assert!(
+            Link(self.region().load_u64(before_at, Relaxed)).next() == next,
+            "leaf {at} is retired, and {before_at} leads to it"
+        );
         drop(held);
         self.ground.pool.retire(at);
         self.ground.keys.retire_low(&self.ground.pool, low);

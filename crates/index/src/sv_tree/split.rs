@@ -65,6 +65,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             self.replace(view.leaf.at, view.leaf.low())?;
             return Ok(false);
         };
+        debug_assert!(0 < boundary && boundary < sorted.len, "{boundary} of {} slots", sorted.len);
         let at = self.ground.pool.allocate(Leaf::<LINES>::BYTES)?;
         let made = self.ground.keys.make(&self.ground.pool, key, value);
         sorted.slots[rank].payload = made.inspect_err(|_| self.ground.pool.free(at))?;
@@ -76,6 +77,12 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         new.write(self.region());
         self.drain()?;
         self.settled.add(at);
+        let before = Link(self.region().load_u64(view.leaf.at, Relaxed));
+        debug_assert!(
+            before == link && !before.is_dead(),
+            "leaf {} changed in a split",
+            view.leaf.at
+        );
         self.region().store_u64(view.leaf.at, Link::new(at, link.skip()).0, Release);
         let added = sorted.slots[rank];
         if rank < boundary {

@@ -37,7 +37,7 @@ pub(super) struct Life<I: Persistent<RecordedRegion>> {
     region: Arc<RecordedRegion>,
     options: TrialOptions,
     index: I::Options,
-    /// None only while it is opened again.
+    /// Opened index; absent only while it is opened again.
     opened: Option<Arc<Opened<I>>>,
     /// Number of changes after which the next operation is cut off.
     kill: Option<u64>,

@@ -12,7 +12,7 @@ use super::IndexName;
 use super::subjects::AnyIndex;
 
 /// Time to read a line of DRAM that misses the processor's caches (000, table 7: a read of 64 B).
-const DRAM_LINE: Picos = Picos(40_000);
+pub const DRAM_LINE: Picos = Picos(40_000);
 
 /// Lines of DRAM that an operation touches one after the other, estimated from the structure of an
 /// index and the same at any size.

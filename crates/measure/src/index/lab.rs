@@ -28,6 +28,26 @@ pub struct Device {
     memory: SimulatedMemory,
 }
 
+impl Device {
+    /// Creates an idle device, accesses to which take no time yet.
+    #[must_use]
+    pub fn new(world: &World, parameters: Parameters) -> Arc<Device> {
+        let memory = SimulatedMemory::new(world, parameters);
+        Arc::new(Device { is_timed: AtomicBool::new(false), memory })
+    }
+
+    /// Sets whether accesses take time.
+    pub fn set_timed(&self, is_timed: bool) {
+        self.is_timed.store(is_timed, Relaxed);
+    }
+
+    /// Returns the device's work so far.
+    #[must_use]
+    pub fn counts(&self) -> MediumCounts {
+        self.memory.counts()
+    }
+}
+
 impl Observer for Device {
     fn wait(&self, step: &Step) {
         if self.is_timed.load(Relaxed) {
@@ -86,10 +106,7 @@ impl Lab {
     /// # Errors
     /// Fails if there is not enough memory.
     pub fn new(world: &World, parameters: Parameters, bytes: u64) -> Result<Lab, BenchError> {
-        let device = Arc::new(Device {
-            is_timed: AtomicBool::new(false),
-            memory: SimulatedMemory::new(world, parameters),
-        });
+        let device = Device::new(world, parameters);
         let counters = Arc::new(Counters::default());
         let observers = (Arc::clone(&device), Arc::clone(&counters));
         let region = Observed::new(bytes, observers);
@@ -135,9 +152,9 @@ impl Lab {
     /// Runs `what` with the device timed and returns its result and its time.
     pub fn timed<T>(&self, what: impl FnOnce() -> T) -> (T, Picos) {
         let before = self.world.now();
-        self.device.is_timed.store(true, Relaxed);
+        self.device.set_timed(true);
         let answer = what();
-        self.device.is_timed.store(false, Relaxed);
+        self.device.set_timed(false);
         (answer, Picos(self.world.now().0 - before.0))
     }
 
@@ -152,7 +169,7 @@ impl Lab {
         workload: Workload,
         operations: u64,
     ) -> Result<Measured, BenchError> {
-        let before = (self.counters.counts(), self.device.memory.counts());
+        let before = (self.counters.counts(), self.device.counts());
         let given = std::mem::take(workers);
         let work = || on_threads(&self.world, index, given, workload, operations);
         let (worked, passed) = self.timed(work);
@@ -160,7 +177,7 @@ impl Lab {
         *workers = given;
         times.sort_unstable();
         let counts = self.counters.counts().since(&before.0);
-        let medium = self.device.memory.counts().since(before.1);
+        let medium = self.device.counts().since(before.1);
         Ok(Measured { passed, times, counts, medium })
     }
 }

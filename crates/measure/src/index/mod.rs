@@ -11,7 +11,7 @@ use entresol_media::{FileError, RegionError};
 
 use crate::error::BenchError;
 
-pub use charged::{CACHE_PROBE, Charged, DramLines};
+pub use charged::{CACHE_PROBE, Charged, DRAM_LINE, DramLines};
 pub use keys::Keys;
 pub use lab::{CPU_PER_OPERATION, Device, Lab, Measured, OnModel, in_world};
 pub use subjects::{AnyIndex, IndexName, failed};

@@ -213,7 +213,8 @@ impl Recorded {
         self.keys.len() as u64 + values.iter().sum::<u64>() + overhead * values.len() as u64
     }
 
-    /// For each request the number of the next request for its key, `u64::MAX` if there is none.
+    /// Returns for each request the number of the next one for its key, `u64::MAX` if there is
+    /// none.
     #[must_use]
     pub fn next_requests(&self) -> Vec<u64> {
         let mut next_of = vec![u64::MAX; self.key_ends.len()];

@@ -101,11 +101,13 @@ impl Population {
 /// Draws existing keys.
 #[derive(Debug, Clone)]
 pub enum Chooser {
-    /// By Zipf's law, popular keys scattered over all.
+    /// Every key is equally popular.
+    Uniform,
+    /// Zipf's law, popular keys scattered over all.
     Zipfian(KeyChooser),
-    /// By Zipf's law, from the newest key to the oldest.
+    /// Zipf's law, from the newest key to the oldest.
     Latest(LatestChooser),
-    /// By ranges of neighbouring keys.
+    /// Ranges of neighbouring keys.
     Ranges(KeyRanges),
 }
 
@@ -122,6 +124,7 @@ impl Chooser {
                 let zipf = Popularity::Zipf { theta: THETA_DEFAULT };
                 Chooser::Zipfian(KeyChooser::new(zipf, keys + inserts.min(keys)))
             }
+            Request::Uniform => Chooser::Uniform,
             Request::Latest => Chooser::Latest(LatestChooser::new(THETA_DEFAULT)),
             Request::Ranges => Chooser::Ranges(KeyRanges::new(keys, seed)),
         }
@@ -131,6 +134,7 @@ impl Chooser {
     #[inline]
     pub fn next(&mut self, present: u64, rng: &mut Rng) -> u64 {
         match self {
+            Chooser::Uniform => rng.u64(0..present.max(1)),
             Chooser::Zipfian(zipf) => loop {
                 let number = zipf.next(rng);
                 if number < present {
@@ -186,7 +190,14 @@ mod tests {
     #[test]
     fn only_keys_that_exist_are_asked_for() {
         let mut rng = Rng::with_seed(1);
-        for workload in [Workload::A, Workload::D, Workload::E, Workload::Mixgraph] {
+        for workload in [
+            Workload::A,
+            Workload::D,
+            Workload::E,
+            Workload::Overwrite,
+            Workload::OverwriteZipf,
+            Workload::Mixgraph,
+        ] {
             let mut chooser = Chooser::new(workload, 1000, 200, 1);
             for _ in 0..100_000 {
                 assert!(chooser.next(1000, &mut rng) < 1000, "{workload}");

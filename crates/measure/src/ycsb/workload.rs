@@ -25,6 +25,10 @@ pub enum Workload {
     E,
     /// Half reads, half reads followed by a write of the same key.
     F,
+    /// Updates only; every key is equally popular.
+    Overwrite,
+    /// Updates only; popular keys by Zipf's law.
+    OverwriteZipf,
     /// 85% reads, 14% updates, 1% scans; popular ranges of keys, popular keys within them, and
     /// sizes of values and scans as in ZippyDB.
     Mixgraph,
@@ -46,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 5] =
         [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::ReadModifyWrite];
 
@@ -68,6 +72,8 @@ impl Kind {
 pub(super) enum Request {
     /// Zipf's law, with the popular keys scattered over all.
     Zipfian,
+    /// Every key is equally popular.
+    Uniform,
     /// Zipf's law, from the newest key to the oldest.
     Latest,
     /// Ranges of neighbouring keys, each with its own popularity.
@@ -75,8 +81,9 @@ pub(super) enum Request {
 }
 
 impl Workload {
-    /// All workloads in YCSB's recommended order: those that insert come last.
-    pub const ALL: [Workload; 8] = [
+    /// All workloads: YCSB's in its recommended order, in which those that insert come last, then
+    /// the others.
+    pub const ALL: [Workload; 10] = [
         Workload::Load,
         Workload::A,
         Workload::B,
@@ -84,8 +91,13 @@ impl Workload {
         Workload::F,
         Workload::D,
         Workload::E,
+        Workload::Overwrite,
+        Workload::OverwriteZipf,
         Workload::Mixgraph,
     ];
+
+    /// Number of YCSB's workloads, the load included, with which [`Workload::ALL`] begins.
+    pub const OF_YCSB: usize = 7;
 
     /// Returns the name on the command line.
     #[must_use]
@@ -98,6 +110,8 @@ impl Workload {
             Workload::D => "d",
             Workload::E => "e",
             Workload::F => "f",
+            Workload::Overwrite => "overwrite",
+            Workload::OverwriteZipf => "overwrite-zipf",
             Workload::Mixgraph => "mixgraph",
         }
     }
@@ -109,6 +123,7 @@ impl Workload {
         let (first, second, third) = match self {
             Workload::Load => return Kind::Insert,
             Workload::C => return Kind::Read,
+            Workload::Overwrite | Workload::OverwriteZipf => return Kind::Update,
             Workload::A => ((50, Kind::Read), (100, Kind::Update), Kind::Update),
             Workload::B => ((95, Kind::Read), (100, Kind::Update), Kind::Update),
             Workload::D => ((95, Kind::Read), (100, Kind::Insert), Kind::Insert),
@@ -126,6 +141,7 @@ impl Workload {
     pub(super) fn request(self) -> Request {
         match self {
             Workload::D => Request::Latest,
+            Workload::Overwrite => Request::Uniform,
             Workload::Mixgraph => Request::Ranges,
             _ => Request::Zipfian,
         }
@@ -164,7 +180,7 @@ mod tests {
 
     #[test]
     fn shares_are_those_that_are_published() {
-        let shares: [(Workload, &[(Kind, u32)]); 8] = [
+        let shares: [(Workload, &[(Kind, u32)]); 10] = [
             (Workload::Load, &[(Kind::Insert, 100)]),
             (Workload::A, &[(Kind::Read, 50), (Kind::Update, 50)]),
             (Workload::B, &[(Kind::Read, 95), (Kind::Update, 5)]),
@@ -172,6 +188,8 @@ mod tests {
             (Workload::D, &[(Kind::Read, 95), (Kind::Insert, 5)]),
             (Workload::E, &[(Kind::Scan, 95), (Kind::Insert, 5)]),
             (Workload::F, &[(Kind::Read, 50), (Kind::ReadModifyWrite, 50)]),
+            (Workload::Overwrite, &[(Kind::Update, 100)]),
+            (Workload::OverwriteZipf, &[(Kind::Update, 100)]),
             (Workload::Mixgraph, &[(Kind::Read, 85), (Kind::Update, 14), (Kind::Scan, 1)]),
         ];
         for (workload, expected) in shares {

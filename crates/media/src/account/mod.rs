@@ -14,7 +14,8 @@
 //! Guarantee of a limit: over any time t, the device time charged is at most share x (t + 10 ms),
 //! plus one grant for each thread, plus for each thread the cost of the one access that exhausted
 //! its credit (admission precedes execution, and the cost is settled after; an overdraft is paid
-//! before the next admission).
+//! before the next admission). A handle that never asks for admission, such as that of background
+//! work, pays when it settles: until then its charges are counted, but limit nothing.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -14,6 +14,7 @@ use entresol_base::mutants::{SiteKind, removed};
 use super::{Directory, DirectoryId, DirectoryLock, Entry, EntryKind};
 use super::{check_small, is_unfinished, path_of, unfinished};
 use crate::block::{self, BlockFile, BlockOptions, Drive, SlowMapped};
+use crate::endurance::DriveWritten;
 use crate::files;
 use crate::mapped::{self, MapOptions, MappedFile};
 use crate::model::ModelName;
@@ -255,6 +256,10 @@ impl Directory for LocalDirectory {
         let space = rustix::fs::fstatvfs(&self.handle)
             .map_err(|errno| failed("ask for the space in", &self.path)(errno.into()))?;
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    fn drive_written(&self) -> DriveWritten {
+        DriveWritten::of(&self.path)
     }
 }
 

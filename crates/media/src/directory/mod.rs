@@ -24,6 +24,7 @@ use std::sync::Arc;
 use entresol_base::Place;
 
 use crate::block::{BlockFile, BlockOptions};
+use crate::endurance::DriveWritten;
 use crate::mapped::{MapOptions, MappedFile};
 use crate::placement::FileError;
 
@@ -175,6 +176,12 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the system does not tell.
     fn free_bytes(&self) -> Result<u64, FileError>;
+
+    /// Returns the bytes that the drive beneath says it was told to write. A directory without a
+    /// drive says that it has none.
+    fn drive_written(&self) -> DriveWritten {
+        DriveWritten::Unknown("there is no drive beneath it".to_owned())
+    }
 }
 
 // Behind a vtable `#[track_caller]` yields the trait's own line; hence these two beside the trait.

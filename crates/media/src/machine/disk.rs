@@ -40,6 +40,11 @@ impl FileDisk {
         self.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
+    /// Returns the kernel's folder of the disk, under `/sys`.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Returns true if completions can be polled for, which needs a driver with queues for that.
     #[must_use]
     pub fn can_be_polled(&self) -> bool {

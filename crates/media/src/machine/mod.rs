@@ -11,8 +11,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::files;
 
 mod disk;
+mod process;
 
 pub use disk::{DiskReads, FileDisk};
+pub use process::ProcessMark;
 
 /// Makes the allocator return large buffers to the system when they are freed, regardless of their
 /// size. A server calls it once, when it starts.
@@ -53,6 +55,12 @@ pub fn descriptor_limit() -> DescriptorLimit {
     let limit = getrlimit(Resource::Nofile);
     let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
     DescriptorLimit { soft: number(limit.current), hard: number(limit.maximum) }
+}
+
+/// Returns the limit on this process's address space, if it has one.
+#[must_use]
+pub fn address_space_limit() -> Option<u64> {
+    getrlimit(Resource::As).current
 }
 
 /// Raises the limit of open files to `wanted`, or as far as possible, and returns the limit then in

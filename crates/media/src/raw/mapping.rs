@@ -229,7 +229,7 @@ impl Mapping {
         out.reserve(len);
         let target = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
         // SAFETY: `pointer` checked the source, and `reserve` made room behind the vector's end.
-        unsafe { racy::copy(from, target, len) };
+        unsafe { racy::copy_inlined(from, target, len) };
         let grown = out.len() + len;
         // SAFETY: that room was filled just now.
         unsafe { out.set_len(grown) };

@@ -4,6 +4,7 @@
 //!
 //! - `allocator`: tuning of the C library's allocator.
 //! - `buffer`: aligned buffers for disks.
+//! - `drive`: questions to a drive through its driver.
 //! - `mapping`: mapped memory, bounds-checked; every access to a region ends here.
 //! - `persist`: writing cache lines back, and stores past the caches.
 //! - `probe`: loads and stores with given instructions, for measuring.
@@ -13,6 +14,7 @@
 
 pub(crate) mod allocator;
 pub(crate) mod buffer;
+pub(crate) mod drive;
 pub(crate) mod mapping;
 pub(crate) mod persist;
 pub(crate) mod probe;

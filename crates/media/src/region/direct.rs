@@ -169,25 +169,6 @@ impl Direct {
         self.mapping.atomic_u32(offset).compare_exchange(current, new, success, failure)
     }
 
-    /// Sets bits of the word at `offset`, a multiple of 4; returns the old word.
-    #[inline]
-    pub fn fetch_or_u32(&self, offset: u64, bits: u32, order: Ordering) -> u32 {
-        self.mapping.atomic_u32(offset).fetch_or(bits, order)
-    }
-
-    /// Clears the bits of the word at `offset`, a multiple of 4, that `bits` lacks; returns the old
-    /// word.
-    #[inline]
-    pub fn fetch_and_u32(&self, offset: u64, bits: u32, order: Ordering) -> u32 {
-        self.mapping.atomic_u32(offset).fetch_and(bits, order)
-    }
-
-    /// Adds to the word at `offset`, a multiple of 4, wrapping; returns the old word.
-    #[inline]
-    pub fn fetch_add_u32(&self, offset: u64, value: u32, order: Ordering) -> u32 {
-        self.mapping.atomic_u32(offset).fetch_add(value, order)
-    }
-
     /// Loads the word at `offset`, a multiple of 8.
     #[inline]
     #[must_use]

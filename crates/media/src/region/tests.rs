@@ -47,7 +47,14 @@ fn words_lines_and_bytes_see_each_other() {
     region.write(64, &std::array::from_fn::<u8, 64, _>(|i| i as u8));
     assert_eq!(region.load_u32(64, Ordering::Relaxed), 0x0302_0100);
     assert_eq!(region.load_line(64)[7], 0x3f3e_3d3c_3b3a_3938);
-    assert_eq!(region.fetch_or_u32(64, 0xF0, Ordering::Relaxed), 0x0302_0100);
+    let or_f0 = region.compare_exchange_u32(
+        64,
+        0x0302_0100,
+        0x0302_01F0,
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
+    assert_eq!(or_f0, Ok(0x0302_0100));
     assert_eq!(region.load_u8(64, Ordering::Relaxed), 0xF0);
     assert_eq!(region.fetch_add_u64(72, 1, Ordering::Relaxed), 0x0f0e_0d0c_0b0a_0908);
     let relaxed = Ordering::Relaxed;

@@ -28,7 +28,7 @@ pub struct MetaFacts {
 /// Right to renew an item that is stale, new or about to expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Win {
-    /// No renewal is needed.
+    /// The item needs no renewal.
     #[default]
     None,
     /// This client has won the right (`W`).

@@ -99,16 +99,6 @@ pub fn stat(out: &mut Vec<u8>, name: &str, value: &str) {
     line(out, &[b"STAT ", name.as_bytes(), b" ", value.as_bytes()]);
 }
 
-/// Appends `SERVER_ERROR message`.
-pub fn server_error(out: &mut Vec<u8>, message: &str) {
-    line(out, &[b"SERVER_ERROR ", message.as_bytes()]);
-}
-
-/// Appends `CLIENT_ERROR message`.
-pub fn client_error(out: &mut Vec<u8>, message: &str) {
-    line(out, &[b"CLIENT_ERROR ", message.as_bytes()]);
-}
-
 fn line(out: &mut Vec<u8>, parts: &[&[u8]]) {
     for part in parts {
         out.extend_from_slice(part);

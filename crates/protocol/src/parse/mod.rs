@@ -5,7 +5,10 @@
 //! refusal says how the stream goes on.
 
 mod meta;
+mod portions;
 mod text;
+
+pub use portions::parse_keys;
 
 use crate::limits::KEY_BYTES_CEILING;
 use crate::scan::{Words, has_control, word_end};
@@ -61,10 +64,13 @@ fn parse_line<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
     let line_bytes_max = line_bytes_max(input, limits);
     let window = input.get(..line_bytes_max).unwrap_or(input);
     let Some(newline) = memchr::memchr(b'\n', window) else {
-        if input.len() >= line_bytes_max {
-            return refuse(None, input.len(), AfterRefusal::Close);
+        if input.len() < line_bytes_max {
+            return Step::Incomplete { needed: input.len() + 1 };
         }
-        return Step::Incomplete { needed: input.len() + 1 };
+        if names_many_keys(input) {
+            return portions::first(window, limits);
+        }
+        return refuse(None, input.len(), AfterRefusal::Close);
     };
     let text = input.get(..newline).unwrap_or_default();
     let mut line = Line {
@@ -87,10 +93,15 @@ fn foreign_protocol(input: &[u8]) -> Option<Step<'_>> {
     }
 }
 
+/// Returns true if `input` begins with a command whose line may name many keys.
+fn names_many_keys(input: &[u8]) -> bool {
+    let commands: [&[u8]; 4] = [b"get ", b"gets ", b"gat ", b"gats "];
+    commands.iter().any(|command| input.starts_with(command))
+}
+
 /// Longest line that `input` may begin with: only lines that may name many keys may be long.
 fn line_bytes_max(input: &[u8], limits: &Limits) -> usize {
-    let many_keys: [&[u8]; 4] = [b"get ", b"gets ", b"gat ", b"gats "];
-    if many_keys.iter().any(|command| input.starts_with(command)) {
+    if names_many_keys(input) {
         limits.multiget_line_bytes_max.max(limits.line_bytes_max)
     } else {
         limits.line_bytes_max
@@ -102,7 +113,7 @@ fn key_bytes_max(limits: &Limits) -> usize {
 }
 
 fn refuse<'a>(reply: Option<Refusal>, consumed: usize, then: AfterRefusal) -> Step<'a> {
-    Step::Refused { reply, consumed, then, discard: None }
+    Step::Refused { reply, refusal: reply, consumed, then, discard: None }
 }
 
 /// A command's name of at most seven bytes as one number, so that finding the command takes a few
@@ -194,6 +205,9 @@ impl<'a> Line<'a, '_> {
             _ if command == b"flush_all" => self.flush_all(),
             _ if command == b"shutdown" => self.shutdown(),
             _ if command == b"verbosity" => self.verbosity(),
+            _ if command == b"config" && self.asks_for_cluster() => {
+                self.request(Request::ConfigGetCluster)
+            }
             _ if command == b"cache_memlimit" => self.memory_limit(),
             _ => {
                 self.words = all;
@@ -212,7 +226,9 @@ impl<'a> Line<'a, '_> {
 
     /// Refuses a request; a client that asked for silence does not see the reply.
     fn refuse_unless(&self, noreply: bool, refusal: Refusal) -> Step<'a> {
-        refuse((!noreply).then_some(refusal), self.consumed, AfterRefusal::Continue)
+        let reply = (!noreply).then_some(refusal);
+        let (refusal, consumed) = (Some(refusal), self.consumed);
+        Step::Refused { reply, refusal, consumed, then: AfterRefusal::Continue, discard: None }
     }
 
     /// Refuses an unknown command. An HTTP request of a web page or a tool ends the connection at
@@ -256,6 +272,7 @@ impl<'a> Line<'a, '_> {
     fn too_large(&self, len: usize, noreply: bool, discard: Option<Key<'a>>) -> Step<'a> {
         Step::Refused {
             reply: (!noreply).then_some(Refusal::TooLarge),
+            refusal: Some(Refusal::TooLarge),
             consumed: self.consumed,
             then: AfterRefusal::Swallow(len as u64 + 2),
             discard,

@@ -1,7 +1,8 @@
 //! Parser of the classic text commands, each from the words behind its name.
 //!
-//! Like memcached 1.6.42 and later, it ignores surplus words. `noreply` counts only behind all
-//! arguments of a command, so that a key may have that name.
+//! Like memcached 1.6.42 and later, it ignores surplus words. A last word `noreply` silences the
+//! command whatever else is missing, as in memcached: a client that pipelines does not wait for a
+//! reply, and an error would be taken for the reply to its next request.
 
 use super::{Data, Line};
 use crate::scan::{Words, signed, unsigned, unsigned_32, word_end};
@@ -66,13 +67,13 @@ impl<'a> Line<'a, '_> {
     }
 
     pub(super) fn store(&mut self, verb: Verb) -> Step<'a> {
+        let noreply = noreply(self.words);
         let mut word = || self.words.next().unwrap_or_default();
         let (key, flags, exptime, len) = (word(), word(), word(), word());
         // Without a valid length, the number of bytes to skip is unknown.
         let Some(len) = data_len(len) else {
-            return self.refuse(Refusal::BadLine);
+            return self.refuse_unless(noreply, Refusal::BadLine);
         };
-        let noreply = noreply(self.words);
         let verb = match verb {
             Verb::Set => Some(StoreVerb::Set),
             Verb::Add => Some(StoreVerb::Add),
@@ -105,10 +106,10 @@ impl<'a> Line<'a, '_> {
     }
 
     pub(super) fn delete(&mut self) -> Step<'a> {
+        let noreply = noreply(self.words);
         let Some(key) = self.words.next() else {
             return self.refuse(Refusal::BadLine);
         };
-        let noreply = noreply(self.words);
         if !self.is_key(key) {
             return self.refuse_unless(noreply, Refusal::BadLine);
         }
@@ -116,10 +117,10 @@ impl<'a> Line<'a, '_> {
     }
 
     pub(super) fn arithmetic(&mut self, down: bool) -> Step<'a> {
-        let (Some(key), Some(delta)) = (self.words.next(), self.words.next()) else {
-            return self.refuse(Refusal::BadLine);
-        };
         let noreply = noreply(self.words);
+        let (Some(key), Some(delta)) = (self.words.next(), self.words.next()) else {
+            return self.refuse_unless(noreply, Refusal::BadLine);
+        };
         if !self.is_key(key) {
             return self.refuse_unless(noreply, Refusal::BadLine);
         }
@@ -132,10 +133,10 @@ impl<'a> Line<'a, '_> {
     }
 
     pub(super) fn touch(&mut self) -> Step<'a> {
-        let (Some(key), Some(exptime)) = (self.words.next(), self.words.next()) else {
-            return self.refuse(Refusal::BadLine);
-        };
         let noreply = noreply(self.words);
+        let (Some(key), Some(exptime)) = (self.words.next(), self.words.next()) else {
+            return self.refuse_unless(noreply, Refusal::BadLine);
+        };
         if !self.is_key(key) {
             return self.refuse_unless(noreply, Refusal::BadLine);
         }
@@ -184,11 +185,14 @@ impl<'a> Line<'a, '_> {
         }
     }
 
+    /// Returns true if the words behind `config` ask for the machines of a cluster.
+    pub(super) fn asks_for_cluster(&self) -> bool {
+        let mut words = self.words;
+        words.next() == Some(b"get") && words.next() == Some(b"cluster")
+    }
+
     pub(super) fn shutdown(&mut self) -> Step<'a> {
-        match self.words.next() {
-            None => self.request(Request::Shutdown { graceful: false }),
-            Some(b"graceful") => self.request(Request::Shutdown { graceful: true }),
-            Some(_) => self.refuse(Refusal::BadShutdownMode),
-        }
+        let graceful = self.words.next() == Some(b"graceful");
+        self.request(Request::Shutdown { graceful })
     }
 }

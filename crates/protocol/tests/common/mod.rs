@@ -1,6 +1,6 @@
 //! A connection without a server: bytes in, one line of text out for every step the parser takes.
 
-use entresol_protocol::{AfterRefusal, Limits, Step, client, parse};
+use entresol_protocol::{AfterRefusal, Limits, Request, Step, client, parse, parse_keys};
 
 /// Feeds `chunks` one after the other, as a socket would, and tells what came of them.
 ///
@@ -11,17 +11,26 @@ pub(crate) fn feed<'c>(chunks: impl IntoIterator<Item = &'c [u8]>, limits: &Limi
     let mut told = Vec::new();
     let mut buffer: Vec<u8> = Vec::new();
     let mut wanted = 1;
-    let mut swallow = 0u64;
+    let (mut swallow, mut swallow_line, mut line) = (0u64, false, None);
     for chunk in chunks {
         buffer.extend_from_slice(chunk);
         loop {
             let skipped = swallow.min(buffer.len() as u64);
             buffer.drain(..skipped as usize);
             swallow -= skipped;
+            if swallow_line {
+                let end = buffer.iter().position(|&byte| byte == b'\n');
+                buffer.drain(..end.map_or(buffer.len(), |end| end + 1));
+                swallow_line = end.is_none();
+            }
             if buffer.is_empty() {
                 break;
             }
-            let step = parse(&buffer, limits);
+            let is_end = line.is_some();
+            let step = match line {
+                None => parse(&buffer, limits),
+                Some(line) => parse_keys(line, &buffer, limits),
+            };
             if buffer.len() < wanted {
                 assert!(matches!(step, Step::Incomplete { .. }), "promised to need {wanted}");
             }
@@ -32,12 +41,19 @@ pub(crate) fn feed<'c>(chunks: impl IntoIterator<Item = &'c [u8]>, limits: &Limi
                     break;
                 }
                 Step::Request { request, consumed } => {
-                    let mut line = Vec::new();
-                    client::request(&mut line, &request);
-                    told.push(printable(line.strip_suffix(b"\r\n").unwrap()));
+                    told.push(written(&request));
+                    if is_end {
+                        told.push("(end of the line)".into());
+                    }
+                    line = None;
                     buffer.drain(..consumed);
                 }
-                Step::Refused { reply, consumed, then, discard } => {
+                Step::Keys { request, consumed, line: command } => {
+                    told.push(written(&request));
+                    line = Some(command);
+                    buffer.drain(..consumed);
+                }
+                Step::Refused { reply, consumed, then, discard, .. } => {
                     if let Some(key) = discard {
                         told.push(format!("(discard {})", printable(key.token())));
                     }
@@ -49,8 +65,10 @@ pub(crate) fn feed<'c>(chunks: impl IntoIterator<Item = &'c [u8]>, limits: &Limi
                         (None, _) => told.push("(silence)".into()),
                     }
                     buffer.drain(..consumed);
+                    line = None;
                     match then {
                         AfterRefusal::Continue => {}
+                        AfterRefusal::SwallowLine => swallow_line = true,
                         AfterRefusal::Swallow(bytes) => swallow = bytes,
                         AfterRefusal::Close => {
                             told.push("(close)".into());
@@ -62,10 +80,16 @@ pub(crate) fn feed<'c>(chunks: impl IntoIterator<Item = &'c [u8]>, limits: &Limi
             wanted = 1;
         }
     }
-    if swallow > 0 || !buffer.is_empty() {
+    if swallow > 0 || swallow_line || line.is_some() || !buffer.is_empty() {
         told.push("(waiting)".into());
     }
     told
+}
+
+fn written(request: &Request<'_>) -> String {
+    let mut line = Vec::new();
+    client::request(&mut line, request);
+    printable(line.strip_suffix(b"\r\n").unwrap())
 }
 
 fn printable(bytes: &[u8]) -> String {

@@ -263,6 +263,11 @@ impl Catalogue {
 }
 
 impl Listed {
+    /// Returns true if the check exists and can fail.
+    pub(super) fn is_judged(&self) -> bool {
+        self.missing.is_none() && self.tolerance != Tolerance::Report
+    }
+
     /// Describes the difference between a check and this one.
     fn differs(&self, check: &Check) -> Option<String> {
         let figure = |it: Option<&Figure>| match it {

@@ -15,8 +15,7 @@ fn every_entry_is_listed_and_every_listed_one_is_there_or_missing_with_a_reason(
         let found = listed.entry(&entry.full_name());
         let found = found.unwrap_or_else(|| panic!("{} is not listed", entry.full_name()));
         assert!(found.missing.is_none(), "{} is there", found.name);
-        let is_judged = |it: &Listed| it.missing.is_none() && it.tolerance != Tolerance::Report;
-        assert!(found.checks.iter().any(is_judged), "{} judges nothing", found.name);
+        assert!(found.checks.iter().any(Listed::is_judged), "{} judges nothing", found.name);
     }
     for entry in &listed.entries {
         let is_there = everything().any(|it| it.full_name() == entry.name);
@@ -40,16 +39,21 @@ fn every_entry_is_listed_and_every_listed_one_is_there_or_missing_with_a_reason(
     }
 }
 
+/// Checks of the papers that do not exist yet. A line leaves this list when its check is built, and
+/// none comes to it.
+const MISSING: &[(&str, Option<&str>)] =
+    &[("004-fig11", Some("the store's own ACT beside")), ("004-fig12", None)];
+/// Checks that are reports: the paper prints no number, or leaves open what to measure.
+const REPORTS: usize = 177;
+
 #[test]
-fn what_is_missing_is_named_with_its_reason() {
-    let missing = Catalogue::built_in().missing();
-    let has = |entry, check: bool| {
-        missing
-            .iter()
-            .any(|(name, of, why)| *name == entry && of.is_some() == check && !why.is_empty())
-    };
-    assert!(has("004-fig11", false) && has("004-fig12", false));
-    assert!(has("004-fig4", true) && has("000-fig20", true) && has("002-fig5a", true));
+fn no_check_more_is_missing_or_a_report() {
+    let listed = Catalogue::built_in();
+    let missing: Vec<_> = listed.missing().iter().map(|(name, of, _)| (*name, *of)).collect();
+    assert_eq!(missing, MISSING);
+    assert!(listed.missing().iter().all(|(_, _, why)| !why.is_empty()));
+    let checks = listed.entries.iter().flat_map(|entry| &entry.checks);
+    assert_eq!(checks.filter(|it| it.tolerance == Tolerance::Report).count(), REPORTS);
 }
 
 /// Returns a changed copy of a check.

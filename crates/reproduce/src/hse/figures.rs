@@ -189,7 +189,7 @@ pub(super) fn table5(settings: &Settings) -> Outcome {
                 "time that tiering takes after the load, with staging",
                 "s",
                 None,
-                staged.ageing_s,
+                staged.tiering_s,
                 "no number in the text",
             ),
         ];

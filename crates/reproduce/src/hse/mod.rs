@@ -40,8 +40,8 @@ mod tests {
     fn figures(phases: &[Phase]) -> String {
         let one = |phase: &Phase| {
             let tail = phase.seen.reads.percentile_us(99.9);
-            let Phase { seconds, written, written_aged, ageing_s, .. } = phase;
-            format!("{seconds} {tail} {written:?} {written_aged:?} {ageing_s}")
+            let Phase { seconds, written, written_aged, tiering_s, .. } = phase;
+            format!("{seconds} {tail} {written:?} {written_aged:?} {tiering_s}")
         };
         phases.iter().map(one).collect()
     }

@@ -114,7 +114,7 @@ pub(super) struct Phase {
     /// Bytes written until all tiering and compaction is done.
     pub(super) written_aged: Written,
     /// Seconds from the last reply until all tiering and compaction is done.
-    pub(super) ageing_s: f64,
+    pub(super) tiering_s: f64,
 }
 
 impl Phase {
@@ -216,11 +216,11 @@ impl Machine {
         store.sync().map_err(text)?;
         let (ended, written) = (self.world.now(), self.written().since(before));
         store.compact().map_err(text)?;
-        let ageing_s = self.world.now().since(ended).as_secs_f64();
+        let tiering_s = self.world.now().since(ended).as_secs_f64();
         let seconds = ended.since(begun).as_secs_f64();
         let written_aged = self.written().since(before);
         store.close().map_err(text)?;
-        Ok(Phase { seen, seconds, written, written_aged, ageing_s })
+        Ok(Phase { seen, seconds, written, written_aged, tiering_s })
     }
 }
 

@@ -12,7 +12,8 @@ use entresol_measure::BenchError;
 use entresol_media::files;
 use serde::Deserialize;
 
-use super::check::{Check, Figure};
+use super::catalogue::Catalogue;
+use super::check::{Check, Figure, NOT_MEASURED};
 use super::{Reproductions, everything};
 
 const TEXT: &str = include_str!("../../expected-failures.toml");
@@ -61,7 +62,9 @@ impl Known {
     pub fn built_in() -> &'static Known {
         static BUILT_IN: OnceLock<Known> = OnceLock::new();
         BUILT_IN.get_or_init(|| {
-            Known::parse(TEXT).unwrap_or_else(|error| panic!("expected-failures.toml: {error}"))
+            Known::parse(TEXT)
+                .and_then(Known::in_catalogue)
+                .unwrap_or_else(|error| panic!("expected-failures.toml: {error}"))
         })
     }
 
@@ -72,7 +75,7 @@ impl Known {
     pub fn read(path: &Path) -> Result<Known, BenchError> {
         let wrong = |error: String| BenchError::Usage(format!("{}: {error}", path.display()));
         let text = files::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        Known::parse(&text).map_err(wrong)
+        Known::parse(&text).and_then(Known::in_catalogue).map_err(wrong)
     }
 
     /// Parses a list.
@@ -95,6 +98,22 @@ impl Known {
             }
         }
         Ok(known)
+    }
+
+    /// Refuses a list with a check that the catalogue does not judge. A run that could not end is
+    /// such a check: it never counts as known.
+    fn in_catalogue(self) -> Result<Known, String> {
+        let is_judged = |failure: &Failure| {
+            let entry = Catalogue::built_in().entry(&failure.entry);
+            let mut checks = entry.into_iter().flat_map(|it| &it.checks);
+            checks.any(|it| it.what == failure.check && it.is_judged())
+        };
+        match self.failure.iter().find(|failure| !is_judged(failure)) {
+            None => Ok(self),
+            Some(Failure { entry, check, .. }) => {
+                Err(format!("{entry}: the catalogue judges no check '{check}'"))
+            }
+        }
     }
 
     /// Adds the reason to each failure that is known.
@@ -162,8 +181,18 @@ impl Failure {
         format!("{}, '{}'", self.entry, self.check)
     }
 
+    /// Returns true if the machine of the list could not measure this. Another one may.
+    fn was_not_measured(&self) -> bool {
+        matches!(&self.ours, Ours::Text(listed) if listed.starts_with(NOT_MEASURED))
+    }
+
     fn judge(&self, check: &Check, judgement: &mut Judgement) {
         let named = self.named();
+        if !check.fails() && self.was_not_measured() {
+            let note = "passes here; it could not be measured where the list was made";
+            judgement.notes.push(format!("{named}: {note}"));
+            return;
+        }
         if !check.fails() {
             judgement.problems.push(format!("{named}: now passes: take it off the list"));
             return;

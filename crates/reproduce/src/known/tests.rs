@@ -1,6 +1,7 @@
 //! Tests of the list of known failures.
 
 use super::*;
+use crate::check::RUN_FAILED;
 use crate::tests::made;
 use crate::{Catalogue, Settings, Side};
 
@@ -50,6 +51,31 @@ fn what_fails_as_it_did_is_accepted() {
 fn what_passes_has_to_come_off_the_list() {
     let (problems, _) = judged(vec![limit(2.1), statement("1 2 2", false)]);
     only(&problems, "now passes: take it off the list");
+}
+
+#[test]
+fn what_the_lists_machine_could_not_measure_may_pass_on_another() {
+    let list = r#"
+        [[failure]]
+        entry = "000-table3"
+        check = "a statement"
+        ours = "not measured: no polling"
+        reason = "so it is"
+    "#;
+    let known = Known::parse(list).expect("a list");
+    let judged = |check: Check| {
+        let all = made("000-table3", vec![check], Settings::default());
+        let judgement = known.judge(&all).expect("the usual scale");
+        let mut problems = judgement.problems;
+        problems.retain(|it| !it.contains("not as in the catalogue"));
+        (problems, judgement.notes)
+    };
+    assert_eq!(judged(statement("not measured: no polling", false)), (vec![], vec![]));
+    let (problems, notes) = judged(statement("rises", true));
+    assert!(problems.is_empty(), "{problems:?}");
+    only(&notes, "could not be measured where the list was made");
+    let (problems, _) = judged(statement("falls", false));
+    only(&problems, "look whether it is worse");
 }
 
 #[test]
@@ -124,6 +150,24 @@ fn the_list_names_checks_of_the_catalogue_that_are_judged() {
             assert_ne!(beyond, Some(0.0), "{entry}, '{check}': {ours} would pass");
         }
     }
+}
+
+#[test]
+fn a_check_that_the_catalogue_does_not_judge_is_never_known() {
+    let list = |check: &str| Known {
+        failure: vec![Failure {
+            entry: "000-table3".to_owned(),
+            check: check.to_owned(),
+            ours: Ours::Number(1.0),
+            reason: "so it is".to_owned(),
+        }],
+    };
+    for check in ["a limit", RUN_FAILED] {
+        let error = list(check).in_catalogue().expect_err("no check of the catalogue");
+        assert_eq!(error, format!("000-table3: the catalogue judges no check '{check}'"));
+    }
+    let listed = &Catalogue::built_in().entry("000-table3").expect("an entry").checks[0];
+    list(&listed.what).in_catalogue().expect("a check of the catalogue");
 }
 
 #[test]

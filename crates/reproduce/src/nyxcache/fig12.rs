@@ -6,11 +6,13 @@
 
 use std::time::Duration;
 
+use entresol_base::ByteSize;
+use entresol_measure::popularity::Popularity;
 use entresol_media::Access;
 use entresol_sharing::settings::{BandwidthSettings, FairSettings, LimitSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
-use super::scene::{Phase, Story};
+use super::scene::{Kept, Phase, Story};
 use super::tenants::{
     Cast, Device, bytes_s, line, mean, operations_s, over_time, play, tenant, values,
 };
@@ -27,17 +29,62 @@ const LIMIT_BYTES_S: f64 = LIMIT_OPERATIONS_S * 4096.0;
 const SPIKE: (f64, f64) = (2.0, 4.0);
 const END: f64 = 5.0;
 
-/// Statistics of a trace: the bytes of a value and the share of gets. Keys are in DRAM.
+/// Statistics of a trace: the bytes of a key and of a value, and the share of gets. Keys are in
+/// DRAM.
 struct Mix {
+    key_bytes: usize,
     bytes: u64,
     gets: f64,
+    /// Quota of the cache.
+    quota: ByteSize,
 }
 
-const S1_MIX: Mix = Mix { bytes: 799, gets: 0.86 };
-const C1_MIX: Mix = Mix { bytes: 2_439, gets: 0.93 };
-const C2_MIX: Mix = Mix { bytes: 67_485, gets: 0.52 };
+const S1_MIX: Mix = Mix { key_bytes: 36, bytes: 799, gets: 0.86, quota: ByteSize::mib(32) };
+const C1_MIX: Mix = Mix { key_bytes: 67, bytes: 2_439, gets: 0.93, quota: ByteSize::mib(32) };
+const C2_MIX: Mix = Mix { key_bytes: 18, bytes: 67_485, gets: 0.52, quota: ByteSize::mib(64) };
+/// Values of all keys, in per cent of the quota of their cache: it evicts.
+const FOOTPRINT_PERCENT: u64 = 125;
+
+/// Subject of a scene: accesses of the mixes' sizes, or caches that get and set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Accesses,
+    Caches,
+}
+
+impl Subject {
+    fn prefix(self) -> &'static str {
+        match self {
+            Subject::Accesses => "",
+            Subject::Caches => "the cache itself: ",
+        }
+    }
+
+    /// Adds a tenant of a mix.
+    fn join(self, cast: Cast, tenant: TenantSettings, mix: &Mix, phases: Vec<Phase>) -> Cast {
+        match self {
+            Subject::Accesses => cast.with(tenant, phases),
+            Subject::Caches => cast.with_cache(tenant, phases, mix.kept()),
+        }
+    }
+}
 
 impl Mix {
+    /// Returns the cache of the mix, which is full when the scene begins.
+    fn kept(&self) -> Kept {
+        let keys = self.quota.0 * FOOTPRINT_PERCENT / 100 / self.bytes;
+        Kept {
+            quota: self.quota,
+            key_bytes: self.key_bytes,
+            value_bytes: self.bytes as usize,
+            keys,
+            // Of a cache so much smaller than the paper's, the processor's would hold what is
+            // popular.
+            popularity: Popularity::Uniform,
+            stored: keys,
+        }
+    }
+
     fn phase(&self, device: &Device, threads: u32) -> Phase {
         Phase { gets: self.gets, ..device.gets(threads, self.bytes) }
     }
@@ -50,7 +97,12 @@ impl Mix {
 }
 
 /// Plays S1 and C1 unchanged beside C2, which has a spike of sets and is limited by `limited`.
-fn with_spike(device: &Device, policy: PolicySettings, limited: TenantSettings) -> Story {
+fn with_spike(
+    device: &Device,
+    subject: Subject,
+    policy: PolicySettings,
+    limited: TenantSettings,
+) -> Story {
     let calm = C2_MIX.paced(device, 8, 40e3);
     let spike = Phase { gets: 0.05, ..C2_MIX.phase(device, 8) };
     let phases = vec![
@@ -58,10 +110,11 @@ fn with_spike(device: &Device, policy: PolicySettings, limited: TenantSettings) 
         spike.since(Duration::from_secs_f64(SPIKE.0)),
         calm.since(Duration::from_secs_f64(SPIKE.1)),
     ];
-    let cast = Cast::default()
-        .with(tenant(S1, "S1"), vec![S1_MIX.paced(device, 8, 1.5e6)])
-        .with(tenant(C1, "C1"), vec![C1_MIX.paced(device, 8, 0.8e6)])
-        .with(limited, phases);
+    let s1 = vec![S1_MIX.paced(device, 8, 1.5e6)];
+    let cast = subject.join(Cast::default(), tenant(S1, "S1"), &S1_MIX, s1);
+    let c1 = vec![C1_MIX.paced(device, 8, 0.8e6)];
+    let cast = subject.join(cast, tenant(C1, "C1"), &C1_MIX, c1);
+    let cast = subject.join(cast, limited, &C2_MIX, phases);
     play(&device.scene(policy, cast, END))
 }
 
@@ -72,27 +125,31 @@ fn drop(story: &Story, id: TenantId) -> f64 {
     (1.0 - within / before) * 100.0
 }
 
-pub(super) fn fig12a(settings: &Settings) -> Outcome {
-    let device = Device::slower(SLOWER, settings.seed);
+/// Plays the spike under both limits; returns the checks and the drawings.
+fn spike(device: &Device, subject: Subject) -> (Vec<Check>, Vec<String>) {
     let share = device.share(Access::Read, 4096, LIMIT_OPERATIONS_S);
     let in_bytes = with_spike(
-        &device,
+        device,
+        subject,
         PolicySettings::Bandwidth(BandwidthSettings::default()),
         TenantSettings { bytes_s_max: Some(device.rate(LIMIT_BYTES_S)), ..tenant(C2, "C2") },
     );
     let ours = with_spike(
-        &device,
+        device,
+        subject,
         PolicySettings::Limit(LimitSettings::default()),
         TenantSettings { share_max: vec![Some(share)], ..tenant(C2, "C2") },
     );
+    let prefix = subject.prefix();
     let mut checks = Vec::new();
     for (name, id) in [("S1", S1), ("C1", C1)] {
-        let (theirs, ours) = (drop(&in_bytes, id), drop(&ours, id));
-        let what = format!("limit of bytes: {name} in C2's spike, less");
+        let (theirs, less) = (drop(&in_bytes, id), drop(&ours, id));
+        let what = format!("{prefix}limit of bytes: {name} in C2's spike, less");
         let check = Check::limit(what, "%", Side::AtLeast, 20.0, theirs);
-        checks.push(check.beside("suffers").published());
-        let what = format!("limit of resources: {name} in C2's spike, less");
-        checks.push(Check::limit(what, "%", Side::AtMost, 5.0, ours));
+        checks.push(check.beside("suffers").published().noting(told(&in_bytes, id)));
+        let what = format!("{prefix}limit of resources: {name} in C2's spike, less");
+        let check = Check::limit(what, "%", Side::AtMost, 5.0, less);
+        checks.push(check.noting(told(&ours, id)));
     }
     let panel = |title: &str, story: &Story| {
         let rate = |id| -> Vec<(f64, f64)> {
@@ -100,8 +157,45 @@ pub(super) fn fig12a(settings: &Settings) -> Outcome {
             points.map(|(at, bytes_s)| (at, device.printed(bytes_s) / 1e9)).collect()
         };
         let rows = [("S1", S1), ("C1", C1), ("C2", C2)].map(|(name, id)| line(name, rate(id)));
-        over_time(title, "GB/s", rows.to_vec())
+        over_time(&format!("{prefix}{title}"), "GB/s", rows.to_vec())
     };
+    let drawings = vec![
+        panel("Limit of bytes (model)", &in_bytes),
+        panel("Limit of resources (model)", &ours),
+    ];
+    (checks, drawings)
+}
+
+/// Tells the hits and evictions of a tenant's cache; nothing if it has none.
+fn told(story: &Story, id: TenantId) -> String {
+    story.caches.get(&id).map_or(String::new(), |cache| {
+        let hits = cache.hits as f64 / cache.gets.max(1) as f64;
+        format!("hits {:.1}%, {} items evicted", hits * 100.0, cache.evicted)
+    })
+}
+
+/// Describes the caches for the scenarios.
+fn caches() -> String {
+    format!(
+        "The cache itself: each tenant has the shipped one, full when the scene begins; quotas of \
+         {}, {} and {}, keys of {}, {} and {} B, all equally likely, since the processor's cache \
+         would hold the popular ones of so few; their values are {FOOTPRINT_PERCENT}% of the \
+         quota (chosen); a get that misses stores nothing.",
+        S1_MIX.quota,
+        C1_MIX.quota,
+        C2_MIX.quota,
+        S1_MIX.key_bytes,
+        C1_MIX.key_bytes,
+        C2_MIX.key_bytes
+    )
+}
+
+pub(super) fn fig12a(settings: &Settings) -> Outcome {
+    let device = Device::slower(SLOWER, settings.seed);
+    let (mut checks, mut drawings) = spike(&device, Subject::Accesses);
+    let (of_caches, further) = spike(&device, Subject::Caches);
+    checks.extend(of_caches);
+    drawings.extend(further);
     Outcome {
         scenario: vec![
             format!(
@@ -111,13 +205,11 @@ pub(super) fn fig12a(settings: &Settings) -> Outcome {
                  parts: Twitter's clusters 29, 4 and 50).",
                 SPIKE.0, SPIKE.1
             ),
+            caches(),
             device.told(),
         ],
         checks,
-        drawings: vec![
-            panel("Limit of bytes (model)", &in_bytes),
-            panel("Limit of resources (model)", &ours),
-        ],
+        drawings,
     }
 }
 
@@ -131,28 +223,35 @@ const SLOWDOWN_MAX: f64 = 1.5;
 const SETTLING: f64 = 1.5;
 const WINDOW: f64 = 0.5;
 
-fn day_and_night(device: &Device, policy: PolicySettings, s1: TenantSettings) -> Story {
+fn day_and_night(
+    device: &Device,
+    subject: Subject,
+    policy: PolicySettings,
+    s1: TenantSettings,
+) -> Story {
     let from = |seconds: f64| Duration::from_secs_f64(seconds);
     let with_days = |mix: &Mix, night: u32, day: u32| {
         let (light, heavy) = (mix.phase(device, night), mix.phase(device, day));
         vec![light, heavy.since(from(DAY.0)), light.since(from(DAY.1))]
     };
-    let cast = Cast::default()
-        .with(s1, vec![S1_MIX.phase(device, 4)])
-        .with(tenant(C1, "C1"), with_days(&C1_MIX, 1, 12))
-        .with(tenant(C2, "C2"), with_days(&C2_MIX, 0, 4));
+    let cast = subject.join(Cast::default(), s1, &S1_MIX, vec![S1_MIX.phase(device, 4)]);
+    let c1 = with_days(&C1_MIX, 1, 12);
+    let cast = subject.join(cast, tenant(C1, "C1"), &C1_MIX, c1);
+    let c2 = with_days(&C2_MIX, 0, 4);
+    let cast = subject.join(cast, tenant(C2, "C2"), &C2_MIX, c2);
     play(&device.scene(policy, cast, NIGHT_END))
 }
 
-pub(super) fn fig12b(settings: &Settings) -> Outcome {
-    let device = Device::slower(SLOWER_OF_DAYS, settings.seed);
-    let cast = Cast::default().with(tenant(S1, "S1"), vec![S1_MIX.phase(&device, 4)]);
+/// Plays days without a policy and under a limit of S1's slowdown; returns checks and drawing.
+fn days(device: &Device, subject: Subject) -> (Vec<Check>, String) {
+    let s1 = vec![S1_MIX.phase(device, 4)];
+    let cast = subject.join(Cast::default(), tenant(S1, "S1"), &S1_MIX, s1);
     let alone = play(&device.scene(PolicySettings::None, cast, 1.0));
     let alone = mean(&alone, S1, 0.2..1.0, operations_s);
-    let none = day_and_night(&device, PolicySettings::None, tenant(S1, "S1"));
+    let none = day_and_night(device, subject, PolicySettings::None, tenant(S1, "S1"));
     let fair = FairSettings { equalise: false, ..FairSettings::default() };
     let limited = TenantSettings { slowdown_max: Some(SLOWDOWN_MAX), ..tenant(S1, "S1") };
-    let ours = day_and_night(&device, PolicySettings::Fair(fair), limited);
+    let ours = day_and_night(device, subject, PolicySettings::Fair(fair), limited);
     let slowdown =
         |story: &Story, from: f64| alone / mean(story, S1, from..from + WINDOW, operations_s);
     let windows = |from: f64, to: f64| {
@@ -166,27 +265,33 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         .flat_map(|(from, to)| windows(from, to))
         .map(|from| slowdown(&ours, from))
         .fold(0.0, f64::max);
-    let checks = vec![
-        Check::limit(
-            "without a policy, S1's slowdown by day",
-            "times",
-            Side::Above,
-            SLOWDOWN_MAX,
-            alone / by_day,
-        )
-        .published(),
-        Check::limit(
-            "ours: S1's slowdown in the worst half second after settling",
-            "times",
-            Side::AtMost,
-            SLOWDOWN_MAX,
-            worst,
-        ),
-    ];
+    let prefix = subject.prefix();
+    let what = format!("{prefix}without a policy, S1's slowdown by day");
+    let without = Check::limit(what, "times", Side::Above, SLOWDOWN_MAX, alone / by_day);
+    let what = format!("{prefix}ours: S1's slowdown in the worst half second after settling");
+    let with = Check::limit(what, "times", Side::AtMost, SLOWDOWN_MAX, worst);
+    let checks = vec![without.published().noting(told(&none, S1)), with.noting(told(&ours, S1))];
     let series = |story: &Story| -> Vec<(f64, f64)> {
         windows(0.0, NIGHT_END).map(|from| (from + WINDOW, slowdown(story, from))).collect()
     };
     let limit = vec![(0.0, SLOWDOWN_MAX), (NIGHT_END, SLOWDOWN_MAX)];
+    let drawing = over_time(
+        &format!("{prefix}S1's slowdown (model)"),
+        "times",
+        vec![
+            line("no policy", series(&none)),
+            line("slowdown limited", series(&ours)),
+            line("limit", limit),
+        ],
+    );
+    (checks, drawing)
+}
+
+pub(super) fn fig12b(settings: &Settings) -> Outcome {
+    let device = Device::slower(SLOWER_OF_DAYS, settings.seed);
+    let (mut checks, drawing) = days(&device, Subject::Accesses);
+    let (of_caches, further) = days(&device, Subject::Caches);
+    checks.extend(of_caches);
     Outcome {
         scenario: vec![
             format!(
@@ -195,17 +300,10 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
                  S1 is to be slowed 1.5 times at most; {SETTLING} s to settle after each change.",
                 DAY.0, DAY.1
             ),
+            caches(),
             device.told(),
         ],
         checks,
-        drawings: vec![over_time(
-            "S1's slowdown (model)",
-            "times",
-            vec![
-                line("no policy", series(&none)),
-                line("slowdown limited", series(&ours)),
-                line("limit", limit),
-            ],
-        )],
+        drawings: vec![drawing, further],
     }
 }

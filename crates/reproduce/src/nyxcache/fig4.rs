@@ -1,8 +1,8 @@
 //! Figure 4: gain of a cache from keeping keys out of persistent memory, and from storing values
 //! past the processor's caches.
 //!
-//! Both layouts are simulated here on models of the two memories. The shipped cache has only one of
-//! them and reaches its media by real loads and stores.
+//! Both layouts are simulated here on models of the two memories. The shipped cache, which has only
+//! one of them, is measured on the same model in `fig4_cache`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,29 +13,30 @@ use entresol_media::model::memory::{
     AEP2, Accessor, DRAM, Fence, MemoryAccess, MemoryModel, MemoryOp, Transfer,
 };
 
+use super::fig4_cache;
 use super::tenants::{drawing, line};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Sizes of values; the text gives no numbers for the paper's axis.
-const SIZES: [u64; 5] = [256, 512, 1024, 2048, 4096];
+pub(super) const SIZES: [u64; 5] = [256, 512, 1024, 2048, 4096];
 /// Bytes of persistent memory filled with values, and bytes of DRAM filled with buckets and with
 /// keys.
 const VALUES_BYTES: u64 = 8 << 30;
 const KEYS_BYTES: u64 = 1 << 30;
 const BUCKET_BYTES: u64 = 64;
 /// Bytes of an item's header and of its key of 4 bytes.
-const HEAD_BYTES: u64 = 12;
+pub(super) const HEAD_BYTES: u64 = 12;
 /// Processor time of a request in addition to its accesses.
 const CPU: Picos = Picos::from_nanos(100);
 /// Mean number of keys that a get compares: its own, and half of the others in a bucket of two.
 const KEYS: f64 = 1.5;
 const GETS: u32 = 20_000;
 const SETS: u32 = 40_000;
-const SET_THREADS: u32 = 8;
+pub(super) const SET_THREADS: u32 = 8;
 
 /// Layout of items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+pub(super) enum Layout {
     /// Header, key and value contiguous in persistent memory.
     Together,
     /// Headers and keys in DRAM, values packed in persistent memory.
@@ -185,6 +186,7 @@ pub(super) fn fig4a(settings: &Settings) -> Outcome {
         let what = format!("the same with {keys} keys compared a get");
         checks.push(Check::report(what, "", None, best, why));
     }
+    checks.extend(fig4_cache::gets(settings.seed));
     let points = |of: usize| rows.iter().map(move |row| (row[0], row[of]));
     Outcome {
         scenario: vec![
@@ -194,7 +196,8 @@ pub(super) fn fig4a(settings: &Settings) -> Outcome {
                  value; 100 ns of processor a request (chosen). Items of header, key and value \
                  one behind the other in persistent memory, against headers and keys in DRAM."
             ),
-            "On models of both memories, in virtual time; no cache's code runs.".to_owned(),
+            "On models of both memories, in virtual time.".to_owned(),
+            fig4_cache::told(),
         ],
         checks,
         drawings: vec![drawing(
@@ -217,7 +220,7 @@ pub(super) fn fig4b(settings: &Settings) -> Outcome {
     let least = gains.clone().fold(f64::INFINITY, f64::min);
     let told: Vec<String> =
         gains.clone().zip(SIZES).map(|(gain, bytes)| format!("{bytes} B: {gain:.2}")).collect();
-    let checks = vec![
+    let mut checks = vec![
         Check::limit(
             "replacements: best gain by stores past the caches",
             "",
@@ -230,12 +233,17 @@ pub(super) fn fig4b(settings: &Settings) -> Outcome {
             .beside("a gain at each size")
             .noting(told.join(", ")),
     ];
+    checks.extend(fig4_cache::replacements(settings.seed));
     let points = |of: usize| rows.iter().map(move |row| (row[0], row[of]));
     Outcome {
-        scenario: vec![format!(
-            "{SET_THREADS} threads of replacements in place: a bucket and a key in DRAM, then the \
-             value is stored; 100 ns of processor a request (chosen); on models of both memories."
-        )],
+        scenario: vec![
+            format!(
+                "{SET_THREADS} threads of replacements in place: a bucket and a key in DRAM, then \
+                 the value is stored; 100 ns of processor a request (chosen); on models of both \
+                 memories."
+            ),
+            fig4_cache::told(),
+        ],
         checks,
         drawings: vec![drawing(
             "Replacements by eight threads (model)",

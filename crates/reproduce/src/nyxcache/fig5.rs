@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use entresol_bench::direct::{AccountResult, DirectOptions, account_cost_on};
+use entresol_bench::direct::{
+    AccountLatency, AccountResult, DirectOptions, account_cost_on, account_latency_on,
+};
+use entresol_measure::BenchError;
 use entresol_sharing::settings::{AloneSettings, FairSettings};
 use entresol_sharing::{PolicySettings, TenantId};
 
@@ -105,21 +108,52 @@ fn added(of_threads: &[AccountResult]) -> (f64, f64, f64) {
     (account / (get - account) * 100.0, get, account)
 }
 
+/// Returns the options of a run with values of this size.
+fn options(bytes: usize, settings: &Settings) -> DirectOptions {
+    DirectOptions {
+        count: (FILLED_BYTES / bytes).min(OBJECTS_MAX) as u32,
+        operations: 100_000,
+        rounds: 5,
+        threads: THREADS,
+        seed: settings.seed,
+        ..DirectOptions::default()
+    }
+}
+
+/// Measures latencies at every size and compares the ratios that are farthest from the paper's
+/// «alike».
+fn latency_checks(settings: &Settings) -> Vec<Check> {
+    let of = |bytes| account_latency_on(&options(bytes, settings), bytes, THREADS);
+    let all: Result<Vec<AccountLatency>, BenchError> = VALUE_BYTES.into_iter().map(of).collect();
+    let check = |percent, ratio: fn(&AccountLatency) -> f64| {
+        let what = format!("latency of gets with an account, of those without, {percent}");
+        match &all {
+            Ok(all) => alike(what, &all.iter().map(ratio).collect::<Vec<_>>()),
+            Err(error) => alike(what, &[]).not_measured(&error.to_string()),
+        }
+    };
+    vec![check("50%", |it| it.p50_ratio.median), check("99%", |it| it.p99_ratio.median)]
+}
+
+/// Creates the check that every ratio is near 1.
+fn alike(what: String, ratios: &[f64]) -> Check {
+    let farther = |a: &f64, b: &f64| (a - 1.0).abs().total_cmp(&(b - 1.0).abs());
+    let farthest = ratios.iter().copied().max_by(farther).unwrap_or(f64::NAN);
+    let listed: Vec<String> = VALUE_BYTES
+        .iter()
+        .zip(ratios)
+        .map(|(bytes, ratio)| format!("{bytes} B {ratio:.3}"))
+        .collect();
+    Check::about(what, "", 1.0, farthest, 5).noting(listed.join(", "))
+}
+
 /// Runs figure 5, part a: gets with their own account, alternating with gets that have one more. It
 /// measures the machine at hand in real time; no two runs are equal.
 pub(super) fn fig5a(settings: &Settings) -> Outcome {
     let mut checks = Vec::new();
     let mut points = Vec::new();
     for bytes in VALUE_BYTES {
-        let count = (FILLED_BYTES / bytes).min(OBJECTS_MAX) as u32;
-        let options = DirectOptions {
-            count,
-            operations: 100_000,
-            rounds: 5,
-            threads: THREADS,
-            seed: settings.seed,
-            ..DirectOptions::default()
-        };
+        let options = options(bytes, settings);
         let what = format!("an account's part of a get of {bytes} B");
         let (percent, get, account) = match account_cost_on(&options, bytes, THREADS) {
             Ok(of_threads) => added(&of_threads),
@@ -145,12 +179,16 @@ pub(super) fn fig5a(settings: &Settings) -> Outcome {
         checks.push(added.noting(format!("to a get of {get:.0}")));
         points.push((bytes as f64, percent));
     }
+    checks.extend(latency_checks(settings));
     Outcome {
         scenario: vec![format!(
             "On the machine at hand, in real time: {THREADS} threads (the paper has 8) of gets \
              from a cache in DRAM, uniform; every access is admitted by its account and charged. \
              A get has one account: it is measured against gets with one more, under a limit that \
-             is not reached, by turns; processor time, medians of 15 rounds."
+             is not reached, by turns; processor time, medians of 15 rounds. Latencies are of \
+             wall time, each get by itself, in blocks of 64 gets of either kind by turns; the \
+             ratios are medians over rounds of 2048 gets of either kind, so that what interrupts \
+             one round does not count, and those of the size where they are farthest from 1."
         )],
         checks,
         drawings: vec![drawing(
@@ -159,5 +197,22 @@ pub(super) fn fig5a(settings: &Settings) -> Outcome {
             "% of processor time",
             vec![line("admission and charge", points)],
         )],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_that_is_farthest_from_alike_is_the_one_that_is_judged() {
+        let check = |ratios: &[f64]| alike("x".to_owned(), ratios);
+        assert_eq!(check(&[1.01, 1.02, 0.96, 1.0, 1.0, 1.0]).pass(), Some(true));
+        for ratios in [[1.0, 1.06, 1.0], [0.94, 1.04, 1.0]] {
+            let check = check(&ratios);
+            assert!(check.fails() && check.ours.number().is_some_and(|it| (it - 1.0).abs() > 0.05));
+        }
+        assert!(check(&[]).fails());
+        assert!(check(&[1.01, 0.99]).note().is_some_and(|it| it == "64 B 1.010, 128 B 0.990"));
     }
 }

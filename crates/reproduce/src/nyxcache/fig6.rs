@@ -1,4 +1,4 @@
-//! Figures 6 and 7: a limit of resources, compared with a limit of bytes.
+//! Figure 6: a limit of resources, compared with a limit of bytes.
 
 use std::time::Duration;
 
@@ -6,24 +6,22 @@ use entresol_media::Access;
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
 use super::scene::Phase;
-use super::tenants::{
-    Cast, Device, bytes_s, drawing, line, mean, operations_s, play, share, spread, tenant,
-};
+use super::tenants::{Cast, Device, bytes_s, drawing, line, mean, play, share, spread, tenant};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Limited tenant and unlimited tenant.
-const L: TenantId = TenantId(1);
-const U: TenantId = TenantId(2);
+pub(super) const L: TenantId = TenantId(1);
+pub(super) const U: TenantId = TenantId(2);
 /// Limit in gets of 4 KB per second, and the same in the bytes that the paper states.
 pub(super) const LIMIT_OPERATIONS_S: f64 = 1.25e6;
 const LIMIT_BYTES_S: f64 = LIMIT_OPERATIONS_S * 4096.0;
-const SLOWER: u32 = 25;
+pub(super) const SLOWER: u32 = 25;
 /// Loops of L, which reach the limit with any kind of request, and of U, which keep the device
 /// busy.
-const L_THREADS: u32 = 64;
-const U_THREADS: u32 = 8;
-const SECONDS: f64 = 0.9;
-const WARM: f64 = 0.3;
+pub(super) const L_THREADS: u32 = 64;
+pub(super) const U_THREADS: u32 = 8;
+pub(super) const SECONDS: f64 = 0.9;
+pub(super) const WARM: f64 = 0.3;
 /// Rate of the lighter U in part c: gets of 4 KB, a third of the device.
 const LIGHT_OPERATIONS_S: f64 = 1.0e6;
 const SIZES: [u64; 5] = [256, 512, 1024, 2048, 4096];
@@ -37,7 +35,7 @@ struct Run {
 }
 
 #[derive(Clone, Copy)]
-enum Policy {
+pub(super) enum Policy {
     Resources,
     Bytes,
 }
@@ -46,7 +44,7 @@ pub(super) fn limit_share(device: &Device) -> f64 {
     device.share(Access::Read, 4096, LIMIT_OPERATIONS_S)
 }
 
-fn limited(device: &Device, policy: Policy) -> (PolicySettings, TenantSettings) {
+pub(super) fn limited(device: &Device, policy: Policy) -> (PolicySettings, TenantSettings) {
     match policy {
         Policy::Resources => (
             PolicySettings::Limit(Default::default()),
@@ -71,7 +69,7 @@ fn beside(device: &Device, policy: Policy, l: Phase, u: Phase) -> Run {
     }
 }
 
-/// Results of one kind of request of L under both policies.
+/// Outcome for one request kind of tenant L, under both policies.
 struct Row {
     name: String,
     resources: Run,
@@ -230,55 +228,4 @@ pub(super) fn fig6c(settings: &Settings) -> Outcome {
         "Part c: U asks for 1 M gets of 4 KB a second, a third of the device (chosen).".to_owned(),
     );
     Outcome { scenario, checks, drawings }
-}
-
-/// Runs figure 7: the limit applies to accesses that reach the medium; requests that miss are free.
-pub(super) fn fig7(settings: &Settings) -> Outcome {
-    let device = Device::slower(SLOWER, settings.seed);
-    let limit = limit_share(&device);
-    let most = limit * device.most(Access::Read, 1024);
-    // The processor bounds the rate of requests that miss.
-    let think = device.time(Duration::from_nanos(1_000));
-    let misses_s = device.printed(f64::from(L_THREADS) / think.as_secs_f64());
-    let mut checks = Vec::new();
-    let mut points = [Vec::new(), Vec::new()];
-    for percent in [10, 20, 40, 60, 80, 100] {
-        let hits = f64::from(percent) / 100.0;
-        let l = Phase { hits, think, ..device.gets(L_THREADS, 1024) };
-        let (policy, limited) = limited(&device, Policy::Resources);
-        let cast = Cast::default()
-            .with(limited, vec![l])
-            .with(tenant(U, "U"), vec![device.gets(U_THREADS, 4096)]);
-        let story = play(&device.scene(policy, cast, SECONDS));
-        let over = (mean(&story, L, WARM..SECONDS, share) - limit) * 100.0;
-        let answered = device.printed(mean(&story, L, WARM..SECONDS, operations_s));
-        let expected = most / hits;
-        let what = format!("L's share over its limit, {percent}% hits");
-        checks.push(Check::limit(what, "points", Side::AtMost, 1.0, over).beside(1.0));
-        let what = format!("requests a second / (limit / hit ratio), {percent}% hits");
-        if expected > 0.75 * misses_s {
-            let why = "bound by the processor, not by the limit";
-            checks.push(Check::report(what, "", None, answered / expected, why));
-        } else {
-            checks.push(Check::about(what, "", 1.0, answered / expected, 5));
-        }
-        points[0].push((f64::from(percent), answered / 1e6));
-        points[1].push((f64::from(percent), expected.min(misses_s) / 1e6));
-    }
-    let [ours, ideal] = points;
-    Outcome {
-        scenario: vec![
-            "L: 1 KB gets under the limit of figure 6, of which so many hit; misses are answered \
-             by the processor and insert nothing; U: gets of 4 KB, without a limit."
-                .to_owned(),
-            device.told(),
-        ],
-        checks,
-        drawings: vec![drawing(
-            "Requests of L a second (model)",
-            "% of hits",
-            "million/s",
-            vec![line("L", ours), line("the limit over the hit ratio, or the processor", ideal)],
-        )],
-    }
 }

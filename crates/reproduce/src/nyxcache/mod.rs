@@ -10,8 +10,10 @@ mod fig13;
 mod fig14;
 mod fig3;
 mod fig4;
+mod fig4_cache;
 mod fig5;
 mod fig6;
+mod fig7;
 mod fig8;
 mod fig9;
 mod scene;
@@ -100,7 +102,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         part: "",
         source: SOURCE,
         about: "a limit of resources when only some requests hit",
-        run: fig6::fig7,
+        run: fig7::fig7,
     },
     Entry {
         name: "002-fig8",

@@ -13,7 +13,7 @@ use entresol_media::{Access, CostTable};
 use entresol_sharing::{PolicySettings, Settings, TenantId, TenantSettings};
 
 use super::core::{Accesses, Scene as Alone, run};
-use super::scene::{Actor, Phase, Scene, Story, TenantMoment};
+use super::scene::{Actor, Kept, Phase, Scene, Story, TenantMoment};
 
 /// Threads with which the rate of accesses is measured, as in figure 3.
 const THREADS: u32 = 128;
@@ -117,7 +117,19 @@ pub(super) struct Cast {
 
 impl Cast {
     pub(super) fn with(mut self, tenant: TenantSettings, phases: Vec<Phase>) -> Cast {
-        self.actors.push(Actor { tenant: tenant.id, phases });
+        self.actors.push(Actor { tenant: tenant.id, phases, cache: None });
+        self.tenants.push(tenant);
+        self
+    }
+
+    /// Adds a tenant whose requests a cache answers.
+    pub(super) fn with_cache(
+        mut self,
+        tenant: TenantSettings,
+        phases: Vec<Phase>,
+        cache: Kept,
+    ) -> Cast {
+        self.actors.push(Actor { tenant: tenant.id, phases, cache: Some(cache) });
         self.tenants.push(tenant);
         self
     }

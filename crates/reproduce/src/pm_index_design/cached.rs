@@ -18,21 +18,28 @@ pub(super) const INDEXES: [IndexName; 3] =
 pub(super) const CACHED_ONE_IN: u64 = 10;
 pub(super) const ZIPF: Popularity = Popularity::Zipf { theta: THETA_DEFAULT };
 
-/// Creates a cache of `entries` records in front of an index.
+/// Creates a cache of `entries` records in front of an index. Its helpers are woken for nothing.
 pub(super) fn cache(
     index: &Arc<Charged>,
     entries: u64,
     probing: Probing,
     helpers: usize,
 ) -> Result<Arc<Cached<AnyIndex>>, BenchError> {
-    let options = CacheOptions {
-        entries: entries as usize,
-        probing,
-        helpers,
-        probe: CACHE_PROBE,
-        ..CacheOptions::default()
-    };
-    let cached = Cached::new(Arc::clone(index) as AnyIndex, &options).map_err(failed)?;
+    with(index, &options(entries, probing, helpers))
+}
+
+/// Options of a cache of `entries` records on the model.
+pub(super) fn options(entries: u64, probing: Probing, helpers: usize) -> CacheOptions {
+    let (entries, probe) = (entries as usize, CACHE_PROBE);
+    CacheOptions { entries, probing, helpers, probe, ..CacheOptions::default() }
+}
+
+/// Creates a cache with these options in front of an index.
+pub(super) fn with(
+    index: &Arc<Charged>,
+    options: &CacheOptions,
+) -> Result<Arc<Cached<AnyIndex>>, BenchError> {
+    let cached = Cached::new(Arc::clone(index) as AnyIndex, options).map_err(failed)?;
     Ok(Arc::new(cached))
 }
 

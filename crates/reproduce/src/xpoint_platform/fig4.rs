@@ -72,7 +72,7 @@ pub(super) fn fig4(_: &Settings) -> Outcome {
          the sums are the text's own numbers again: this shows where the models' time goes, it \
          finds nothing out."
             .to_owned(),
-        "On a real file, `entresol profile` splits the same way on the machine at hand.".to_owned(),
+        "`004-fig4-here` splits reads of a file of the machine at hand in the same way.".to_owned(),
     ];
     Outcome { scenario, checks, drawings: vec![drawing] }
 }

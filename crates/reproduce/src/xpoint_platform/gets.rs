@@ -29,8 +29,7 @@ const KEY_BYTES: usize = 20;
 const VALUE_BYTES: usize = 400;
 /// Updates per second of the writer.
 const UPDATES_S: u64 = 80_000;
-/// Gets of each thread at each point. More threads than [`THREADS_WHOLE`] share that many threads'
-/// gets.
+/// Gets per thread and point; above [`THREADS_WHOLE`] threads the total stays.
 const GETS: u64 = 2_500;
 const THREADS_WHOLE: u64 = 16;
 /// Bytes of the page cache: few enough that gets reach the drive, as in the paper.

@@ -1,7 +1,10 @@
 //! Platform storage performance with 3D XPoint: its tables and figures.
 
+mod act;
+mod fig11;
 mod fig3;
 mod fig4;
+mod fig4_here;
 mod fig5;
 mod fig6;
 mod fig7;
@@ -31,7 +34,17 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry("004-fig8", "response time over load, open loop", fig8::fig8),
     entry("004-fig9", "gets of a store over threads, on two drives", fig9::fig9),
     entry("004-fig10", "the 99th percentile of the same gets", fig9::fig10),
+    entry("004-fig11", "the largest load of ACT that drives keep up with", fig11::fig11),
 ];
+
+/// Entries that are measured on the machine at hand.
+pub(super) const MEASURED: &[Entry] = &[Entry {
+    part: HERE,
+    ..entry("004-fig4", "the same breakdown of reads of a file here", fig4_here::fig4_here)
+}];
+
+/// Part of a figure that is measured on the machine at hand.
+const HERE: &str = "-here";
 
 const fn entry(
     name: &'static str,

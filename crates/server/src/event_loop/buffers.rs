@@ -1,22 +1,27 @@
 //! Memory quota for the buffers of all of a tenant's connections.
 //!
-//! While it is used up, nothing more is executed for the tenant. Connections that have not moved
-//! for a while are then closed, the largest first, so that slow clients cannot block the others.
+//! A client that takes what it asked for holds nothing between turns, so it is served however much
+//! the others hold. Once three quarters of the quota are held, turns are short, and clients that
+//! took their last reply late wait for room. Connections that have not moved for a second are then
+//! closed, as many as it takes. Beyond the quota itself, connections are closed that have moved
+//! more recently: those first that have kept the most bytes for the longest time.
 
 use std::time::Duration;
 
 use entresol_base::Nanos;
 
-use super::EventLoop;
+use super::table::Table;
 use super::turn::After;
 use crate::slab::Key;
 
-/// Delay before a connection that found the buffers full is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// Minimum interval between searches for connections to close.
+/// Interval between searches for connections to close while nothing forces one.
 const SHED_EVERY: Duration = Duration::from_millis(100);
 /// Time without progress after which a connection may be closed to make room.
 const UNMOVED: Duration = Duration::from_secs(1);
+/// Largest requests that a loop's share always has room for: a single client must be able to take
+/// the largest value slowly, whatever the quota, while another one sends such a value into a buffer
+/// that grows by doubling.
+const LARGEST_REQUESTS: usize = 4;
 
 /// A tenant's buffers in one loop, and the loop's share of the tenant's limit.
 #[derive(Debug, Default)]
@@ -24,22 +29,24 @@ pub(super) struct BufferQuota {
     limit_bytes: usize,
     held_bytes: usize,
     shed_at: Nanos,
+    /// Connections of slow clients that wait for room.
+    waiting: Vec<Key>,
 }
 
 impl BufferQuota {
-    /// Quota with a loop's share of a tenant's limit.
-    pub(super) fn share(limit_bytes: usize, loops: usize) -> Self {
-        let mut quota = BufferQuota::default();
-        quota.set_share(limit_bytes, loops);
-        quota
+    /// Sets the limit to a loop's share of a tenant's limit. `request_bytes` is the largest
+    /// request.
+    pub(super) fn set_share(&mut self, limit_bytes: usize, loops: usize, request_bytes: usize) {
+        let least = request_bytes.saturating_mul(LARGEST_REQUESTS);
+        self.limit_bytes = (limit_bytes / loops.max(1)).max(least);
     }
 
-    /// Changes the share to that of another limit.
-    pub(super) fn set_share(&mut self, limit_bytes: usize, loops: usize) {
-        self.limit_bytes = limit_bytes / loops.max(1);
+    /// Returns true if so much is held that slow clients must wait.
+    pub(super) fn is_tight(&self) -> bool {
+        self.held_bytes > self.limit_bytes / 4 * 3
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.held_bytes > self.limit_bytes
     }
 
@@ -51,55 +58,108 @@ impl BufferQuota {
     }
 }
 
-impl EventLoop {
+/// A connection that may be closed to make room.
+struct Candidate {
+    key: Key,
+    bytes: usize,
+    unmoved: Duration,
+}
+
+impl Candidate {
+    /// Bytes kept, times the time for which they did not move.
+    fn burden(&self) -> u128 {
+        self.bytes as u128 * self.unmoved.as_nanos()
+    }
+}
+
+impl Table {
     /// Counts the buffers that a connection now holds.
     pub(super) fn count_buffers(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let held = connection.held_bytes();
-        if let Some(Some(seat)) = self.seats.get_mut(connection.seat) {
+        let place = connection.seat;
+        if let Some(Some(seat)) = self.seats.get_mut(place) {
             seat.buffers.change(connection.counted_bytes, held);
             connection.counted_bytes = held;
+            if seat.buffers.is_tight() && !self.tight.contains(&place) {
+                self.tight.push(place);
+            }
         }
     }
 
-    /// Parks a connection whose tenant's buffers are full, and now and then closes some to make
-    /// room.
-    pub(super) fn wait_for_buffers(&mut self, key: Key) -> After {
-        let now = self.now.nanos;
+    /// Makes the connection of a slow client wait until its tenant's buffers have room.
+    pub(super) fn wait_for_room(&mut self, key: Key) -> After {
         let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
-        let place = connection.seat;
-        let until = now.after(LOOK_AGAIN);
-        connection.parked_until = Some(until);
-        self.timers.park(key, until);
-        if let Some(Some(seat)) = self.seats.get_mut(place)
-            && seat.buffers.shed_at <= now
-        {
-            seat.buffers.shed_at = now.after(SHED_EVERY);
-            self.shed(place);
+        if let Some(Some(seat)) = self.seats.get_mut(connection.seat) {
+            connection.waits_for_room = true;
+            seat.buffers.waiting.push(key);
         }
         After::Wait
     }
 
-    /// Closes connections of a tenant that have not moved, the largest first, until there is room.
-    fn shed(&mut self, place: usize) {
-        let now = self.now.nanos;
-        let mut unmoved: Vec<(usize, Key)> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| connection.seat == place && connection.reads == 0)
-            .filter(|(_, connection)| {
-                connection.stalled_since.is_some_and(|since| now.since(since) >= UNMOVED)
-            })
-            .map(|(key, connection)| (connection.counted_bytes, key))
-            .collect();
-        unmoved.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        for (_, key) in unmoved {
+    /// Makes room in the buffers of tenants whose connections hold much, and wakes slow clients
+    /// where there is room again. Returns the time by which it must be called again.
+    pub(super) fn make_room(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut again_at = None;
+        for place in std::mem::take(&mut self.tight) {
+            self.shed(place, now);
+            let Some(Some(seat)) = self.seats.get_mut(place) else { continue };
+            if seat.buffers.is_tight() {
+                if !seat.buffers.waiting.is_empty() {
+                    again_at = Some(now.after(SHED_EVERY));
+                }
+                self.tight.push(place);
+                continue;
+            }
+            for key in std::mem::take(&mut seat.buffers.waiting) {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.waits_for_room = false;
+                }
+                self.enqueue(key);
+            }
+        }
+        again_at
+    }
+
+    /// Closes connections of a tenant: while slow clients have to wait, those that have not moved
+    /// for a second, the largest first; while the quota is exceeded, others too.
+    fn shed(&mut self, place: usize, now: Nanos) {
+        let Some(Some(seat)) = self.seats.get_mut(place) else { return };
+        let is_full = seat.buffers.is_full();
+        if !seat.buffers.is_tight() || (!is_full && seat.buffers.shed_at > now) {
+            return;
+        }
+        seat.buffers.shed_at = now.after(SHED_EVERY);
+        let stuck = self.connections.iter().filter(|(_, connection)| {
+            connection.seat == place && connection.reads == 0 && connection.stalled_since.is_some()
+        });
+        let candidate = |(key, connection): (Key, &crate::connection::Connection)| Candidate {
+            key,
+            bytes: connection.counted_bytes,
+            unmoved: now.since(connection.moved_at),
+        };
+        let (mut old, mut recent): (Vec<_>, Vec<_>) =
+            stuck.map(candidate).partition(|candidate| candidate.unmoved >= UNMOVED);
+        old.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.bytes));
+        self.close_while(place, &old, BufferQuota::is_tight);
+        recent.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.burden()));
+        self.close_while(place, &recent, BufferQuota::is_full);
+    }
+
+    /// Closes candidates in their order as long as the tenant's quota meets the condition.
+    fn close_while(
+        &mut self,
+        place: usize,
+        candidates: &[Candidate],
+        condition: fn(&BufferQuota) -> bool,
+    ) {
+        for candidate in candidates {
             let Some(Some(seat)) = self.seats.get_mut(place) else { return };
-            if !seat.buffers.is_full() {
+            if !condition(&seat.buffers) {
                 return;
             }
             seat.seat.counters.buffer_kicks.count();
-            self.close(key);
+            self.close(candidate.key);
         }
     }
 }
@@ -108,14 +168,29 @@ impl EventLoop {
 mod tests {
     use super::*;
 
+    fn share(limit_bytes: usize, loops: usize, request_bytes: usize) -> BufferQuota {
+        let mut quota = BufferQuota::default();
+        quota.set_share(limit_bytes, loops, request_bytes);
+        quota
+    }
+
     #[test]
     fn a_loop_has_its_share_and_counts_changes() {
-        let mut quota = BufferQuota::share(1000, 4);
+        let mut quota = share(1000, 4, 1);
         quota.change(0, 250);
-        assert!(!quota.is_full());
+        assert!(quota.is_tight() && !quota.is_full());
         quota.change(50, 51);
         assert!(quota.is_full());
-        quota.change(251, 0);
+        quota.change(251, 180);
+        assert!(!quota.is_tight());
+    }
+
+    #[test]
+    fn a_share_has_room_for_some_of_the_largest_requests() {
+        let mut quota = share(1000, 4, 300);
+        quota.change(0, 1200);
         assert!(!quota.is_full());
+        quota.change(0, 1);
+        assert!(quota.is_full());
     }
 }

@@ -6,36 +6,44 @@
 //! the system together. A second clock read tells how long the answers took. A connection with more
 //! work than a turn allows queues up behind the others.
 
-mod answers;
+mod accounts;
 mod buffers;
+mod doors;
+mod entrance;
+mod foreign;
 mod orders;
 mod reads;
+mod ready;
+mod rounds;
 mod seats;
-mod throttled;
+mod table;
 mod timers;
 mod turn;
+mod waiting;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use entresol_base::{Clock, Nanos};
-use entresol_service::Now;
+use entresol_base::Nanos;
 use entresol_service::config::ConnectionLimits;
-use entresol_service::executor::{Executor, Output};
+use entresol_service::registry::Registry;
 use entresol_service::slow_log::SlowLog;
 use mio::{Events, Poll, Token, Waker};
 
+pub(crate) use doors::keep_alive;
+pub(crate) use entrance::Doorkeeper;
 pub(crate) use orders::{LoopBell, LoopHandle, Order, start};
 
-use crate::buffer::BufferPool;
-use crate::connection::Connection;
-use crate::slab::{Key, Slab};
-use answers::Answered;
+use crate::slab::Key;
+use doors::Doors;
 use orders::Mailbox;
-use seats::{Dismissal, LoopSeat, Source};
-use throttled::NEVER;
-use timers::Timers;
+use reads::Readings;
+use rounds::Rounds;
+use seats::Dismissals;
+use table::Table;
+use timers::Sweeper;
+use turn::Turns;
 
 /// Events taken from the system at a time.
 const EVENTS_MAX: usize = 1024;
@@ -43,195 +51,181 @@ const EVENTS_MAX: usize = 1024;
 const MAILBOX: Token = Token(usize::MAX >> 1);
 const CONNECTION_BIT: usize = 1 << 63;
 
+/// An event loop: its parts, and the order in which a round uses them.
 pub(crate) struct EventLoop {
     /// Number of this loop.
     number: usize,
-    poll: Poll,
-    clock: Arc<dyn Clock>,
-    now: Now,
     mailbox: Arc<Mailbox>,
     limits: ConnectionLimits,
     slow_log: SlowLog,
-    seats: Vec<Option<LoopSeat>>,
-    /// Listeners and block files, by token.
-    sources: Slab<Source>,
-    connections: Slab<Connection>,
-    /// Connections that have work now.
-    ready: VecDeque<Key>,
-    /// Listeners that may have more to accept.
-    accepting: VecDeque<Key>,
-    timers: Timers,
-    /// Tenants that are leaving, whose connections are being closed.
-    dismissals: Vec<Dismissal>,
-    /// Seats of the tenants that have connections waiting for their account.
-    throttled: Vec<usize>,
-    /// Time at which the first of them may ask its account.
-    question_at: Nanos,
-    /// Earliest time at which the bytes found in this round may have arrived.
-    arrival: Nanos,
-    round_ended: Nanos,
-    /// Requests answered in this round.
-    answered: Vec<Answered>,
-    executor: Executor,
-    output: Output,
-    buffers: BufferPool,
-    /// Time at which a draining loop ends; it ends earlier if no connection is left.
-    draining: Option<Nanos>,
-    drain_began: Nanos,
-    stopped: bool,
+    registry: Arc<Registry>,
+    rounds: Rounds,
+    doors: Doors,
+    table: Table,
+    turns: Turns,
+    readings: Readings,
+    sweeper: Sweeper,
+    dismissals: Dismissals,
+    /// Time at which the loop goes round at the latest, for work that it could not finish.
+    wake_at: Option<Nanos>,
 }
 
 impl EventLoop {
     fn new(
         number: usize,
         poll: Poll,
-        clock: Arc<dyn Clock>,
+        registry: Arc<Registry>,
         mailbox: Arc<Mailbox>,
         limits: ConnectionLimits,
         slow_log: SlowLog,
     ) -> Self {
-        let (nanos, seconds) = (clock.now(), clock.seconds());
         EventLoop {
             number,
-            poll,
-            clock,
-            now: Now { nanos, seconds },
             mailbox,
             limits,
             slow_log,
-            seats: Vec::new(),
-            sources: Default::default(),
-            connections: Default::default(),
-            ready: Default::default(),
-            accepting: Default::default(),
-            timers: Timers::default(),
-            dismissals: Vec::new(),
-            throttled: Vec::new(),
-            question_at: NEVER,
-            arrival: nanos,
-            round_ended: nanos,
-            answered: Vec::new(),
-            executor: Default::default(),
-            output: Default::default(),
-            buffers: Default::default(),
-            draining: None,
-            drain_began: nanos,
-            stopped: false,
+            rounds: Rounds::new(Arc::clone(&registry.clock)),
+            registry,
+            doors: Doors::new(number, poll),
+            table: Table::default(),
+            turns: Turns::default(),
+            readings: Readings::new(number),
+            sweeper: Sweeper::default(),
+            dismissals: Dismissals::default(),
+            wake_at: None,
         }
     }
 
     /// Runs until ordered to stop, and returns true; returns false if the loop cannot go on.
     fn run(mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS_MAX);
-        while !self.stopped {
-            if let Err(error) = self.poll.poll(&mut events, self.patience())
-                && error.kind() != io::ErrorKind::Interrupted
-            {
+        while !self.is_drained() {
+            if let Err(error) = self.doors.wait(&mut events, self.patience()) {
                 let thread = self.number;
                 tracing::error!(thread, %error, "cannot wait for events; stopping this event loop");
                 return false;
             }
-            self.begin_round();
+            self.rounds.begin();
             for event in &events {
                 self.dispatch(event);
             }
-            self.accept_more();
-            self.wake_parked();
-            self.serve_throttled();
-            self.serve_ready();
-            self.go_on_dismissing();
-            self.submit_reads();
+            self.go_round();
             self.end_round();
-            self.sweep();
-            self.end_if_drained();
         }
         true
+    }
+
+    /// Does what there is to do now: first what has waited, then what is new, then what is left.
+    fn go_round(&mut self) {
+        let EventLoop { table, turns, doors, .. } = self;
+        let round = &self.rounds.round;
+        let now = round.now.nanos;
+        if doors.is_accepting() {
+            doors.accept(table, &turns.entrance, round);
+        }
+        turns.parked.wake(table, now);
+        if turns.accounts.is_due(now) {
+            turns.serve_throttled(table, round);
+        }
+        turns.serve_ready(table, round);
+        let room_at = if table.tight.is_empty() { None } else { table.make_room(now) };
+        if !self.dismissals.is_empty() {
+            self.dismissals.go_on(table, doors, &mut turns.accounts);
+        }
+        if turns.entrance.has_work() {
+            turns.entrance.go_on_expelling(table);
+        }
+        let reads_at = self.readings.submit(table, now);
+        let later = self.wake_at.filter(|at| *at > now);
+        self.wake_at = [later, room_at, reads_at].into_iter().flatten().min();
     }
 
     fn dispatch(&mut self, event: &mio::event::Event) {
         let Token(token) = event.token();
         if token & CONNECTION_BIT != 0 {
-            let key = Key::unpack((token & !CONNECTION_BIT) as u64);
-            let Some(connection) = self.connections.get_mut(key) else { return };
-            let over = event.is_read_closed() || event.is_error();
-            let is_leaving = over && !connection.half_closed && connection.waiting;
-            connection.half_closed |= over;
-            if event.is_error() && connection.waiting {
-                // The client has given up and will read no answer.
-                return self.close(key);
-            }
-            if !connection.readable && (over || event.is_readable()) {
-                connection.readable = true;
-                connection.readable_since = self.arrival;
-            }
-            self.enqueue(key);
-            if is_leaving {
-                self.note_leaving(key);
-            }
+            self.notice(Key::unpack((token & !CONNECTION_BIT) as u64), event);
         } else if event.token() == MAILBOX {
             self.read_mailbox();
-        } else {
-            let key = Key::unpack(token as u64);
-            match self.sources.get_mut(key) {
-                Some(Source::Reads { seat }) => {
-                    let seat = *seat;
-                    self.reap_reads(seat);
-                }
-                Some(_) => self.accepting.push_back(key),
-                None => {}
+        } else if let Some(place) = self.doors.notice(Key::unpack(token as u64)) {
+            let round = &self.rounds.round;
+            for key in self.readings.reap(&mut self.table, place, round.now.nanos) {
+                self.turns.finish_after_reads(&mut self.table, round, key);
             }
         }
     }
 
-    /// Puts a connection into the queue, unless it is there already.
-    fn enqueue(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && !connection.queued
-        {
-            connection.queued = true;
-            self.ready.push_back(key);
+    /// Takes an event of a connection.
+    fn notice(&mut self, key: Key, event: &mio::event::Event) {
+        let round = &self.rounds.round;
+        let Some(connection) = self.table.connections.get_mut(key) else { return };
+        let over = event.is_read_closed() || event.is_error();
+        let is_leaving = over && !connection.half_closed && connection.waiting;
+        connection.half_closed |= over;
+        if event.is_error() && connection.waiting {
+            // The client has given up and will read no answer.
+            return self.table.close(key);
         }
-    }
-
-    /// Gives one turn to every connection that was in the queue when this began.
-    fn serve_ready(&mut self) {
-        for _ in 0..self.ready.len() {
-            if let Some(key) = self.ready.pop_front() {
-                self.turn(key);
-            }
+        if !connection.readable && (over || event.is_readable()) {
+            connection.readable = true;
+            connection.readable_since = round.arrival;
+        }
+        self.table.enqueue(key);
+        if is_leaving {
+            self.table.note_leaving(key, round.now.nanos);
         }
     }
 
     /// Time that the loop may wait for events.
-    fn patience(&self) -> Option<std::time::Duration> {
-        if !self.ready.is_empty() || !self.dismissals.is_empty() {
-            return Some(std::time::Duration::ZERO);
+    fn patience(&self) -> Option<Duration> {
+        let has_work = !self.table.ready.is_empty()
+            || !self.dismissals.is_empty()
+            || self.turns.entrance.has_work();
+        if has_work {
+            return Some(Duration::ZERO);
         }
-        let accept_at = (!self.accepting.is_empty()).then_some(self.timers.accept_at());
-        let question_at = (self.question_at != NEVER).then_some(self.question_at);
-        let next = [self.timers.next(), question_at, accept_at, self.draining];
+        let round = &self.rounds.round;
+        let next = [
+            self.turns.parked.next(),
+            self.turns.accounts.next(),
+            self.doors.next(),
+            self.readings.next(),
+            self.sweeper.next(),
+            self.wake_at,
+            round.drain.map(|drain| drain.until),
+        ];
         let next = next.into_iter().flatten().min()?;
-        Some(next.since(self.now.nanos))
+        Some(next.since(round.now.nanos))
     }
 
-    fn end_if_drained(&mut self) {
-        if let Some(deadline) = self.draining
-            && (self.connections.len() == 0 || deadline <= self.now.nanos)
-        {
-            self.stopped = true;
+    /// Ends a round: every request answered in it took until now.
+    fn end_round(&mut self) {
+        let now = self.rounds.end();
+        let answered = &mut self.turns.answered;
+        if !answered.is_empty() {
+            self.registry.note_activity();
         }
+        for answered in answered.drain(..) {
+            let Some(seat) = self.table.seat(answered.seat) else { continue };
+            let took = now.since(answered.arrived);
+            let requests = answered.requests as u64;
+            seat.seat.latency.record(took, requests);
+            if self.slow_log.is_slow(took) {
+                seat.seat.counters.slow_requests.add(requests);
+                self.slow_log.log(&seat.name, answered.requests, took, now);
+            }
+        }
+        let now = self.rounds.round.now.nanos;
+        self.doors.end_fault(now);
+        self.readings.end_fault(now);
+        let is_throttled = self.turns.accounts.is_any();
+        self.sweeper.sweep(&mut self.table, &self.limits, is_throttled, now);
     }
 
-    fn close(&mut self, key: Key) {
-        if let Some(mut connection) = self.connections.remove(key) {
-            connection.stream.deregister(self.poll.registry());
-            if connection.waiting {
-                self.leave_waiting(connection.seat);
-            }
-            if let Some(Some(seat)) = self.seats.get_mut(connection.seat) {
-                seat.buffers.change(connection.counted_bytes, 0);
-            }
-        }
+    /// Returns true once a draining loop has answered all, or its time is over.
+    fn is_drained(&self) -> bool {
+        let round = &self.rounds.round;
+        let is_over = |until: Nanos| self.table.connections.len() == 0 || until <= round.now.nanos;
+        round.drain.is_some_and(|drain| is_over(drain.until))
     }
 }
 

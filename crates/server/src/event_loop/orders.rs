@@ -14,6 +14,9 @@ use entresol_service::tenant::{Seat, Tenant};
 use mio::{Poll, Waker};
 use parking_lot::Mutex;
 
+use super::entrance::{Decision, Doorkeeper};
+use super::reads::Reads;
+use super::seats::LoopSeat;
 use super::{EventLoop, new_waker};
 use crate::listener::LoopListeners;
 
@@ -21,10 +24,19 @@ use crate::listener::LoopListeners;
 pub(crate) enum Order {
     /// Take a tenant in at this place.
     Admit { place: usize, tenant: Arc<Tenant>, listeners: LoopListeners },
+    /// Send duplicates of the tenant's listeners, in their order.
+    Lend { place: usize, listeners: Sender<LoopListeners> },
+    /// Begin to accept the tenant's connections.
+    Open { place: usize },
     /// Close the tenant's listeners and connections.
     Dismiss { place: usize },
+    /// Let only users of this doorkeeper speak.
+    Guard { doorkeeper: Doorkeeper },
     /// Apply these limits, and log requests that take at least this long.
     Change { limits: ConnectionLimits, slow_log: Option<Duration> },
+    /// Panic, for a test.
+    #[cfg(test)]
+    Panic,
     /// Accept no more connections, answer pending requests, and end within this time.
     Drain { within: Duration },
 }
@@ -35,6 +47,8 @@ pub(super) struct Mailbox {
     orders: Mutex<Orders>,
     /// Set once a tenant's limit has changed.
     limits_changed: AtomicBool,
+    /// Decisions on the claims of clients; no more than claims may wait.
+    decisions: Mutex<Vec<Decision>>,
 }
 
 #[derive(Default)]
@@ -82,6 +96,12 @@ impl LoopBell {
         self.ring();
     }
 
+    /// Tells the loop of a decision on a client's claim.
+    pub(super) fn decided(&self, decision: Decision) {
+        self.mailbox.decisions.lock().push(decision);
+        self.ring();
+    }
+
     fn ring(&self) {
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "cannot wake an event loop");
@@ -123,11 +143,12 @@ pub(crate) fn start(
     let poll = Poll::new()?;
     let waker = Arc::new(new_waker(&poll)?);
     let mailbox = Arc::new(Mailbox::default());
-    let (clock, own_mailbox) = (Arc::clone(&registry.clock), Arc::clone(&mailbox));
+    let own_mailbox = Arc::clone(&mailbox);
     let run = move || {
-        let mut alarm = Alarm { registry, mailbox: Arc::clone(&own_mailbox), armed: true };
+        let alarmed = Arc::clone(&registry);
+        let mut alarm = Alarm { registry: alarmed, mailbox: Arc::clone(&own_mailbox), armed: true };
         let slow_log = SlowLog::new(slow_log);
-        let event_loop = EventLoop::new(number, poll, clock, own_mailbox, limits, slow_log);
+        let event_loop = EventLoop::new(number, poll, registry, own_mailbox, limits, slow_log);
         alarm.armed = !event_loop.run();
     };
     let thread = std::thread::Builder::new().name(format!("loop-{number}")).spawn(run)?;
@@ -146,6 +167,10 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         self.mailbox.close();
         if self.armed {
+            if std::thread::panicking() {
+                self.registry.note_panic("event loop");
+            }
+            tracing::error!("an event loop has ended; stopping the server");
             self.registry.note_failure();
         }
     }
@@ -154,8 +179,10 @@ impl Drop for Alarm {
 impl EventLoop {
     pub(super) fn read_mailbox(&mut self) {
         if self.mailbox.limits_changed.swap(false, Ordering::Acquire) {
-            self.ask_again();
+            self.turns.accounts.ask_again(&mut self.table, self.rounds.round.now.nanos);
         }
+        let decisions = std::mem::take(&mut *self.mailbox.decisions.lock());
+        self.turns.entrance.hear(&mut self.table, &self.rounds.round, decisions);
         for (order, answer) in self.mailbox.take() {
             self.obey(order, answer);
         }
@@ -167,13 +194,37 @@ impl EventLoop {
                 let seat = Seat::new(&tenant, self.number);
                 self.admit(place, seat, listeners)
             }
-            // Answered when the last of its connections is closed.
-            Order::Dismiss { place } => return self.begin_dismissal(place, answer),
-            Order::Change { limits, slow_log } => {
-                self.slow_log = SlowLog::new(slow_log);
-                self.change_limits(limits);
+            Order::Lend { place, listeners } => {
+                let sources = self.table.seat(place).map(|seat| seat.sources.as_slice());
+                self.doors.lend(sources.unwrap_or_default()).map(|lent| {
+                    // The controlling thread may have given up waiting.
+                    let _ = listeners.send(lent);
+                })
+            }
+            Order::Open { place } => {
+                if let Some(seat) = self.table.seat_mut(place) {
+                    self.doors.open(seat);
+                }
                 Ok(())
             }
+            // Answered when the last of its connections is closed.
+            Order::Dismiss { place } => {
+                return self.dismissals.begin(&mut self.table, &mut self.doors, place, answer);
+            }
+            Order::Guard { doorkeeper } => {
+                self.turns.entrance.guard(&mut self.table, doorkeeper);
+                Ok(())
+            }
+            Order::Change { limits, slow_log } => {
+                self.slow_log = SlowLog::new(slow_log);
+                self.limits = limits;
+                for seat in self.table.seats.iter_mut().flatten() {
+                    seat.change_limits(&limits);
+                }
+                Ok(())
+            }
+            #[cfg(test)]
+            Order::Panic => panic!("ordered to"),
             Order::Drain { within } => {
                 self.drain(within);
                 Ok(())
@@ -183,20 +234,32 @@ impl EventLoop {
         let _ = answer.send(done);
     }
 
+    /// Takes a tenant in at `place`, all of it or nothing.
+    pub(super) fn admit(
+        &mut self,
+        place: usize,
+        seat: Seat,
+        listeners: LoopListeners,
+    ) -> io::Result<()> {
+        let reads = Reads::new(seat.tenant.cache().file())?;
+        let sources = self.doors.add(place, listeners, &reads)?;
+        self.table.seat_at(place, LoopSeat::new(seat, reads, sources, &self.limits));
+        Ok(())
+    }
+
     fn drain(&mut self, within: Duration) {
-        for place in 0..self.seats.len() {
-            self.stop_listening(place);
+        for seat in self.table.seats.iter_mut().flatten() {
+            self.doors.stop_listening(seat);
         }
-        self.drain_began = self.now.nanos;
-        self.draining = Some(self.now.nanos.after(within));
+        self.rounds.drain(within);
         // Requests that have arrived by now are still answered: every connection gets a last read.
-        let all: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();
+        let all: Vec<_> = self.table.connections.iter().map(|(key, _)| key).collect();
         for key in all {
-            if let Some(connection) = self.connections.get_mut(key) {
+            if let Some(connection) = self.table.connections.get_mut(key) {
                 connection.readable = true;
             }
-            self.enqueue(key);
+            self.table.enqueue(key);
         }
-        self.close_left_since(self.now.nanos);
+        self.table.close_left_since(self.rounds.round.now.nanos);
     }
 }

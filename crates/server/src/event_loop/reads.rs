@@ -7,13 +7,15 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use entresol_base::Nanos;
 use entresol_cache::{OldValue, PendingRead};
 use entresol_media::{Access, BlockFile, IoCompletion, IoQueue, IoRequest};
 use entresol_service::tenant::Seat;
 
-use super::EventLoop;
 use super::seats::LoopSeat;
+use super::table::Table;
 use crate::connection::Connection;
+use crate::fault::Fault;
 use crate::slab::{Key, Slab};
 
 /// Reads that one loop has under way for one tenant; further ones wait.
@@ -100,39 +102,60 @@ impl Reads {
     }
 }
 
-impl EventLoop {
-    /// Submits the reads that the turns of this wake-up asked for.
-    pub(super) fn submit_reads(&mut self) {
-        for seat in self.seats.iter_mut().flatten() {
+/// Reads of all tenants of one loop, and what goes wrong with them.
+pub(super) struct Readings {
+    /// Number of the loop.
+    thread: usize,
+    /// Lines about reads from block files that cannot be started or that fail.
+    fault: Fault,
+}
+
+impl Readings {
+    pub(super) fn new(thread: usize) -> Self {
+        Readings { thread, fault: Fault::default() }
+    }
+
+    /// Submits the reads that the turns of this wake-up asked for. Returns the time by which those
+    /// must be tried again that could not be started.
+    pub(super) fn submit(&mut self, table: &mut Table, now: Nanos) -> Option<Nanos> {
+        let mut again_at = None;
+        for seat in table.seats.iter_mut().flatten() {
             if seat.reads.waiting.is_empty() && !seat.reads.submitted {
                 continue;
             }
             if let Err(error) = seat.reads.submit() {
-                tracing::warn!(tenant = %seat.name, %error, "cannot start reads; retrying");
-                self.timers.wake_at(self.now.nanos.after(TRY_AGAIN));
+                if let Some(times) = self.fault.occurred(now) {
+                    let tenant = &seat.name;
+                    tracing::warn!(%tenant, %error, times, "cannot start reads; retrying");
+                }
+                again_at = Some(now.after(TRY_AGAIN));
             }
         }
+        again_at
     }
 
-    /// Takes completions and finishes the connections whose last read has completed.
-    pub(super) fn reap_reads(&mut self, place: usize) {
-        let Some(Some(seat)) = self.seats.get_mut(place) else { return };
+    /// Takes completions; returns the connections whose last read has completed.
+    pub(super) fn reap(&mut self, table: &mut Table, place: usize, now: Nanos) -> Vec<Key> {
+        let mut finished = Vec::new();
+        let Some(Some(seat)) = table.seats.get_mut(place) else { return finished };
         let LoopSeat { reads, seat, name, .. } = seat;
         let mut completions = std::mem::take(&mut reads.completions);
         if let Some(queue) = &mut reads.queue {
             queue.reap(&mut completions);
         }
-        let mut finished = Vec::new();
         for completion in completions.drain(..) {
             seat.counters.medium_reads.count();
-            if let Err(error) = &completion.result {
-                tracing::warn!(tenant = %name, %error, "a read failed; answering with a miss");
+            if let Err(error) = &completion.result
+                && let Some(times) = self.fault.occurred(now)
+            {
+                let tenant = &name;
+                tracing::warn!(%tenant, %error, times, "a read failed; answering with a miss");
             }
             let token = completion.token;
             let read = reads.under_way.remove(Key::unpack(token));
             debug_assert!(read.is_some(), "read {token} is complete, but not under way");
             let Some(read) = read else { continue };
-            let Some(connection) = self.connections.get_mut(read.connection) else { continue };
+            let Some(connection) = table.connections.get_mut(read.connection) else { continue };
             complete(seat, connection, read.part, &completion);
             assert!(connection.reads > 0, "a read came for a connection that waits for none");
             connection.reads -= 1;
@@ -142,9 +165,18 @@ impl EventLoop {
             }
         }
         reads.completions = completions;
-        for key in finished {
-            self.count_answered(key);
-            self.finish_after_reads(key);
+        finished
+    }
+
+    /// Time at which the fault may be over.
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.fault.over_at()
+    }
+
+    /// Logs the end of a fault.
+    pub(super) fn end_fault(&mut self, now: Nanos) {
+        if let Some(times) = self.fault.is_over(now) {
+            tracing::info!(thread = self.thread, times, "reads no longer fail");
         }
     }
 }

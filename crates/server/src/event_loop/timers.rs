@@ -4,114 +4,126 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use entresol_base::{Clock, Nanos, Seconds};
+use entresol_base::Nanos;
+use entresol_service::auth::TIMED_OUT;
+use entresol_service::config::ConnectionLimits;
 
-use super::EventLoop;
-use super::throttled::LEAVING_MAX;
+use super::entrance::turn_away;
+use super::table::Table;
+use super::waiting::LEAVING_MAX;
 use crate::slab::Key;
 
 /// Interval between searches for idle and stalled connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Maximum age of the coarse clock.
-const SECONDS_EVERY: Duration = Duration::from_millis(5);
-/// Pause in accepting after the system has run out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections that wait for a moment, the next one first.
 #[derive(Debug, Default)]
-pub(super) struct Timers {
-    parked: BinaryHeap<Reverse<(Nanos, Key)>>,
-    next_sweep: Option<Nanos>,
-    wake_at: Option<Nanos>,
-    accept_at: Nanos,
-    seconds: Seconds,
-    seconds_read_at: Option<Nanos>,
+pub(super) struct Parked {
+    waiting: BinaryHeap<Reverse<(Nanos, Key)>>,
 }
 
-impl Timers {
-    /// Coarse time, read anew only when it may have changed.
-    pub(super) fn seconds(&mut self, now: Nanos, clock: &dyn Clock) -> Seconds {
-        let fresh = self.seconds_read_at.is_some_and(|read| now.since(read) < SECONDS_EVERY);
-        if !fresh {
-            self.seconds = clock.seconds();
-            self.seconds_read_at = Some(now);
-        }
-        self.seconds
+impl Parked {
+    pub(super) fn add(&mut self, key: Key, until: Nanos) {
+        self.waiting.push(Reverse((until, key)));
     }
 
-    pub(super) fn park(&mut self, key: Key, until: Nanos) {
-        self.parked.push(Reverse((until, key)));
-    }
-
-    /// Makes the loop go round at this time at the latest.
-    pub(super) fn wake_at(&mut self, at: Nanos) {
-        self.wake_at = Some(at);
-    }
-
-    pub(super) fn accept_at(&self) -> Nanos {
-        self.accept_at
-    }
-
-    pub(super) fn pause_accepting(&mut self, now: Nanos) {
-        self.accept_at = now.after(ACCEPT_PAUSE);
-    }
-
-    /// Next time at which a timer is due.
+    /// Time at which the first of them is to be woken.
     pub(super) fn next(&self) -> Option<Nanos> {
-        let parked = self.parked.peek().map(|Reverse((until, _))| *until);
-        [parked, self.next_sweep, self.wake_at].into_iter().flatten().min()
+        self.waiting.peek().map(|Reverse((until, _))| *until)
     }
-}
 
-impl EventLoop {
-    /// Enqueues parked connections whose time has come.
-    pub(super) fn wake_parked(&mut self) {
-        if self.timers.wake_at.is_some_and(|at| at <= self.now.nanos) {
-            self.timers.wake_at = None;
-        }
-        while let Some(Reverse((until, key))) = self.timers.parked.peek().copied() {
-            if until > self.now.nanos {
+    /// Enqueues connections whose time has come.
+    pub(super) fn wake(&mut self, table: &mut Table, now: Nanos) {
+        while let Some(Reverse((until, key))) = self.waiting.peek().copied() {
+            if until > now {
                 break;
             }
-            self.timers.parked.pop();
-            if let Some(connection) = self.connections.get_mut(key) {
+            self.waiting.pop();
+            if let Some(connection) = table.connections.get_mut(key) {
                 connection.parked_until = None;
-                self.enqueue(key);
+                table.enqueue(key);
             }
         }
     }
+}
 
-    /// Once a second, closes connections that are idle or make no progress.
-    pub(super) fn sweep(&mut self) {
-        let now = self.now.nanos;
-        if self.connections.len() == 0 {
-            self.timers.next_sweep = None;
+/// Search for connections that have to be closed, once a second while there may be any.
+#[derive(Debug, Default)]
+pub(super) struct Sweeper {
+    next: Option<Nanos>,
+}
+
+impl Sweeper {
+    /// Time of the next search, if there is to be one.
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.next
+    }
+
+    /// Closes connections that are idle or make no progress, if any can be and it is time.
+    pub(super) fn sweep(
+        &mut self,
+        table: &mut Table,
+        limits: &ConnectionLimits,
+        is_throttled: bool,
+        now: Nanos,
+    ) {
+        let is_needed = table.watched || !limits.idle_time.is_zero() || is_throttled;
+        if table.connections.len() == 0 || !is_needed {
+            self.next = None;
             return;
         }
-        let due = *self.timers.next_sweep.get_or_insert(now.after(SWEEP_EVERY));
+        let due = *self.next.get_or_insert(now.after(SWEEP_EVERY));
         if due > now {
             return;
         }
-        self.timers.next_sweep = Some(now.after(SWEEP_EVERY));
-        self.close_left_since(Nanos(now.0.saturating_sub(LEAVING_MAX.as_nanos() as u64)));
-        let (idle, progress) = (self.limits.idle_time, self.limits.progress_time);
-        let over = |since: Nanos, limit: Duration| !limit.is_zero() && now.since(since) >= limit;
-        let expired: Vec<Key> = self
+        self.next = Some(now.after(SWEEP_EVERY));
+        table.close_left_since(Nanos(now.0.saturating_sub(LEAVING_MAX.as_nanos() as u64)));
+        close_late_strangers(table, limits, now);
+        close_expired(table, limits, now);
+        table.watched = table
             .connections
             .iter()
-            .filter(|(_, connection)| !connection.is_held())
-            .filter(|(_, connection)| match connection.stalled_since {
-                Some(since) => over(since, progress),
-                None => over(connection.guard.client.last_active(), idle),
-            })
-            .map(|(key, _)| key)
-            .collect();
-        for key in expired {
-            if let Some(connection) = self.connections.get_mut(key)
-                && let Some(Some(seat)) = self.seats.get(connection.seat)
-            {
-                seat.seat.counters.idle_kicks.count();
-            }
-            self.close(key);
-        }
+            .any(|(_, it)| it.stalled_since.is_some() || it.stranger.is_some());
     }
+}
+
+/// Closes connections whose clients have not authenticated in time.
+fn close_late_strangers(table: &mut Table, limits: &ConnectionLimits, now: Nanos) {
+    let late = table.connections.iter().filter_map(|(key, connection)| {
+        let since = connection.stranger.as_ref()?.since;
+        is_over(since, limits.auth_time, now).then_some(key)
+    });
+    for key in Vec::from_iter(late) {
+        table.count_attempt(key, false);
+        turn_away(table, key, TIMED_OUT);
+        table.close(key);
+    }
+}
+
+/// Closes connections that are idle or make no progress.
+fn close_expired(table: &mut Table, limits: &ConnectionLimits, now: Nanos) {
+    let expired: Vec<Key> = table
+        .connections
+        .iter()
+        .filter(|(_, connection)| connection.stranger.is_none())
+        .filter(|(_, connection)| !connection.is_held())
+        .filter(|(_, connection)| match connection.stalled_since {
+            Some(since) => is_over(since, limits.progress_time, now),
+            None => is_over(connection.guard.client.last_active(), limits.idle_time, now),
+        })
+        .map(|(key, _)| key)
+        .collect();
+    for key in expired {
+        if let Some(connection) = table.connections.get(key)
+            && let Some(seat) = table.seat(connection.seat)
+        {
+            seat.seat.counters.idle_kicks.count();
+        }
+        table.close(key);
+    }
+}
+
+/// Returns true if a limit that there is has passed.
+fn is_over(since: Nanos, limit: Duration, now: Nanos) -> bool {
+    !limit.is_zero() && now.since(since) >= limit
 }

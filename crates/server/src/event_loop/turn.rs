@@ -1,13 +1,27 @@
 //! A connection's turn: the backlog is sent, then one read, the whole requests in it, one write.
 
 use entresol_base::Nanos;
-use entresol_service::executor::{Then, Turn};
+use entresol_service::executor::{Executor, Output, Then, Turn};
 
-use super::EventLoop;
-use super::answers::Answered;
+use super::accounts::Accounts;
+use super::entrance::Entrance;
+use super::foreign::Foreign;
+use super::ready::Kind;
+use super::rounds::Round;
 use super::seats::LoopSeat;
+use super::table::Table;
+use super::timers::Parked;
 use crate::connection::{Connection, Transfer};
 use crate::slab::Key;
+
+/// Time within which a client takes a reply that is larger than its socket's buffers, unless it is
+/// slow.
+const LATE: std::time::Duration = std::time::Duration::from_millis(10);
+/// Bytes of replies after which a short turn ends.
+const SHORT_OUTPUT_BYTES: usize = 16 * 1024;
+
+/// Connections that are served from a throttled tenant's queue before the others have their turn.
+const CALLS_PER_ROUND: usize = 8;
 
 /// Fate of a connection after its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,65 +31,152 @@ pub(super) enum After {
     Close,
 }
 
-impl EventLoop {
+/// Requests of one connection that were answered together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered {
+    /// Place of the tenant's seat.
+    pub(super) seat: usize,
+    /// Earliest time at which the last of them may have arrived.
+    pub(super) arrived: Nanos,
+    pub(super) requests: usize,
+}
+
+/// All that gives turns to connections, and what their turns leave for later.
+#[derive(Default)]
+pub(super) struct Turns {
+    executor: Executor,
+    /// Replies of the current turn.
+    output: Output,
+    pub(super) parked: Parked,
+    pub(super) accounts: Accounts,
+    /// Entrance of clients that must authenticate.
+    pub(super) entrance: Entrance,
+    /// Lines about clients that speak another protocol.
+    foreign: Foreign,
+    /// Requests answered in this round.
+    pub(super) answered: Vec<Answered>,
+}
+
+impl Turns {
+    /// Gives one turn to every connection that was in the queue when this began and whose last turn
+    /// was small, and to as many new and as many other ones as the budgets allow, but at least one.
+    pub(super) fn serve_ready(&mut self, table: &mut Table, round: &Round) {
+        self.serve(table, round, Kind::Light);
+        self.serve(table, round, Kind::Fresh);
+        self.serve(table, round, Kind::Heavy);
+    }
+
+    #[inline]
+    fn serve(&mut self, table: &mut Table, round: &Round, kind: Kind) {
+        for _ in 0..table.ready.begin(kind) {
+            let Some(key) = table.ready.next(kind) else { break };
+            self.turn(table, round, key);
+        }
+    }
+
+    /// Serves waiting connections of tenants whose account has device time again.
+    pub(super) fn serve_throttled(&mut self, table: &mut Table, round: &Round) {
+        let places = self.accounts.take();
+        for &place in &places {
+            self.call(table, round, place);
+        }
+        self.accounts.keep(places, table, round.now.nanos);
+    }
+
+    fn call(&mut self, table: &mut Table, round: &Round, place: usize) {
+        for _ in 0..CALLS_PER_ROUND {
+            let Some(seat) = table.seat_mut(place) else { return };
+            if !seat.waiting.is_due(round.now.nanos) {
+                return;
+            }
+            seat.waiting.until = None;
+            let Some((key, is_leaving)) = seat.waiting.next() else { return };
+            let Some(connection) = table.connections.get_mut(key) else { continue };
+            if connection.half_closed != is_leaving {
+                // The connection waits in the other queue.
+                continue;
+            }
+            connection.waiting = false;
+            connection.called = true;
+            self.turn(table, round, key);
+            if let Some(connection) = table.connections.get_mut(key) {
+                connection.called = false;
+            }
+        }
+    }
+
     /// Gives a connection its turn.
-    pub(super) fn turn(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+    fn turn(&mut self, table: &mut Table, round: &Round, key: Key) {
+        let Some(connection) = table.connections.get_mut(key) else { return };
         connection.queued = false;
         if connection.is_held() {
             return;
         }
-        let after = self.advance(key);
-        self.count_buffers(key);
-        match after {
-            After::Wait => {}
-            After::Again => self.enqueue(key),
-            After::Close => self.close(key),
-        }
+        let after = self.advance(table, round, key);
+        table.count_buffers(key);
+        table.watch(key);
+        table.follow(key, after);
     }
 
-    fn advance(&mut self, key: Key) -> After {
-        let now = self.now;
-        let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
-        let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return After::Close };
+    fn advance(&mut self, table: &mut Table, round: &Round, key: Key) -> After {
+        let now = round.now;
+        let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
+        let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return After::Close };
         if let Some(after) = send_backlog(connection, seat, now.nanos) {
             return after;
         }
         if connection.closing {
             return After::Close;
         }
-        if seat.buffers.is_full() {
-            return self.wait_for_buffers(key);
+        if connection.stranger.is_some() {
+            return self.entrance.enter(table, round, key);
         }
         let has_work = connection.runnable || connection.readable;
+        let is_tight = seat.buffers.is_tight();
+        if has_work && is_tight && connection.is_slow {
+            return table.wait_for_room(key);
+        }
         if has_work && !connection.called && seat.waiting.is_any() {
-            self.join_waiting(key);
+            table.join_waiting(key, false, now.nanos);
             return After::Wait;
         }
-        if !connection.runnable && !receive(connection, seat, &mut self.buffers, now.nanos) {
+        let before = connection.input.data().len();
+        if !connection.runnable && !receive(connection, seat, &mut table.buffers, now.nanos) {
             let ended = connection.half_closed && !connection.readable;
-            return if ended { After::Close } else { self.finish(key) };
+            table.ready.charge(0, 0);
+            return if ended { After::Close } else { finish(table, round, key) };
         }
         connection.debug_assert_answered();
         debug_assert!(self.output.holes.is_empty(), "holes of another connection's replies");
         self.output.bytes.clear();
+        let received = connection.input.data().len() - before;
+        let mut limits = seat.limits;
+        // So little is known of a new client that its first turn is a short one.
+        if is_tight || std::mem::take(&mut connection.is_fresh) {
+            limits.output_bytes = limits.output_bytes.min(SHORT_OUTPUT_BYTES);
+        }
         let turn = self.executor.run(
             connection.input.data(),
             &mut connection.session,
             &mut seat.seat,
-            &seat.limits,
+            &limits,
             now,
             &mut self.output,
         );
+        if turn.then == Then::Close && turn.requests == 0 {
+            self.foreign.log(connection.input.data(), &seat.name, &connection.stream, now.nanos);
+        }
         connection.input.consume(turn.consumed);
-        self.settle(key, turn)
+        let moved = received + self.output.bytes.len();
+        connection.is_light = table.ready.charge(moved, turn.requests) && turn.then != Then::Yield;
+        self.settle(table, round, key, turn)
     }
 
     /// Ends a turn after the execution: sends replies and decides how to go on.
-    fn settle(&mut self, key: Key, turn: Turn) -> After {
-        let now = self.now.nanos;
-        let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
-        let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return After::Close };
+    fn settle(&mut self, table: &mut Table, round: &Round, key: Key, turn: Turn) -> After {
+        let now = round.now.nanos;
+        let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
+        let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return After::Close };
         connection.unanswered += turn.requests;
         if turn.consumed > 0 {
             connection.guard.client.is_active(now);
@@ -86,37 +187,37 @@ impl EventLoop {
         match turn.then {
             Then::Read { needed } => {
                 connection.needed = needed;
-                if !connection.input.is_empty() || connection.session.is_swallowing() {
+                if !connection.input.is_empty() || connection.session.is_amid_request() {
                     connection.stalled_since.get_or_insert(now);
                 }
             }
             Then::Yield => seat.seat.counters.conn_yields.count(),
             Then::Park { until } => {
                 connection.parked_until = Some(until);
-                self.timers.park(key, until);
+                self.parked.add(key, until);
             }
             Then::Throttle { until } => throttled_until = Some(until),
             Then::Fetch(read) => seat.reads.fetch(key, connection, read),
             Then::Close => connection.closing = true,
         }
-        self.buffers.settle(&mut connection.input);
+        table.buffers.settle(&mut connection.input);
         if self.output.holes.is_empty() {
             send(connection, seat, &self.output.bytes, now);
-            self.count_answered(key);
+            self.count_answered(table, key);
         } else {
             debug_assert!(!connection.has_backlog(), "replies overtake earlier ones");
             std::mem::swap(&mut connection.output, &mut self.output);
             seat.reads.fill_holes(key, connection);
         }
         if let Some(until) = throttled_until {
-            self.wait_for_account(key, until, turn.requests > 0);
+            self.accounts.wait(table, round, key, until, turn.requests > 0);
         }
-        self.finish(key)
+        finish(table, round, key)
     }
 
     /// Notes that a connection's requests have been answered.
-    pub(super) fn count_answered(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+    fn count_answered(&mut self, table: &mut Table, key: Key) {
+        let Some(connection) = table.connections.get_mut(key) else { return };
         let requests = std::mem::take(&mut connection.unanswered);
         if requests > 0 {
             let (seat, arrived) = (connection.seat, connection.arrived);
@@ -124,33 +225,34 @@ impl EventLoop {
         }
     }
 
-    /// Ends the wait for reads: sends replies and decides how to go on.
-    pub(super) fn finish_after_reads(&mut self, key: Key) {
-        self.count_buffers(key);
-        let now = self.now.nanos;
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
+    /// Ends the wait of a connection for its reads: sends replies and decides how to go on.
+    pub(super) fn finish_after_reads(&mut self, table: &mut Table, round: &Round, key: Key) {
+        self.count_answered(table, key);
+        table.count_buffers(key);
+        let now = round.now.nanos;
+        let Some(connection) = table.connections.get_mut(key) else { return };
+        let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return };
+        (connection.moved_at, connection.backlog_since) = (now, now);
         let after = send_backlog(connection, seat, now);
-        match after.unwrap_or_else(|| self.finish(key)) {
-            After::Wait => {}
-            After::Again => self.enqueue(key),
-            After::Close => self.close(key),
-        }
+        table.watch(key);
+        let after = after.unwrap_or_else(|| finish(table, round, key));
+        table.follow(key, after);
     }
+}
 
-    fn finish(&mut self, key: Key) -> After {
-        let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
-        if connection.is_held() || connection.has_backlog() {
-            return After::Wait;
-        }
-        if connection.closing {
-            return After::Close;
-        }
-        if connection.runnable || connection.readable {
-            return After::Again;
-        }
-        if self.draining.is_some() { After::Close } else { After::Wait }
+/// Decides how a connection goes on once its requests are answered.
+fn finish(table: &mut Table, round: &Round, key: Key) -> After {
+    let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
+    if connection.is_held() || connection.has_backlog() {
+        return After::Wait;
     }
+    if connection.closing {
+        return After::Close;
+    }
+    if connection.runnable || connection.readable {
+        return After::Again;
+    }
+    if round.drain.is_some() { After::Close } else { After::Wait }
 }
 
 /// Sends the replies that earlier turns have left; `None` if nothing is left now.
@@ -165,9 +267,13 @@ fn send_backlog(connection: &mut Connection, seat: &mut LoopSeat, now: Nanos) ->
     seat.seat.counters.bytes_written.add(sent as u64);
     if sent > 0 {
         connection.stalled_since = None;
+        connection.moved_at = now;
     }
     match transfer {
-        Transfer::Bytes(_) => None,
+        Transfer::Bytes(_) => {
+            connection.is_slow = now.since(connection.backlog_since) > LATE;
+            None
+        }
         Transfer::Blocked => {
             connection.stalled_since.get_or_insert(now);
             Some(After::Wait)
@@ -190,6 +296,7 @@ fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nan
         }
     };
     seat.seat.counters.bytes_written.add(sent as u64);
+    connection.is_slow = false;
     if let Some(rest) = bytes.get(sent..)
         && !rest.is_empty()
     {
@@ -197,6 +304,7 @@ fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nan
         connection.output.bytes.extend_from_slice(rest);
         connection.sent = 0;
         connection.stalled_since.get_or_insert(now);
+        (connection.moved_at, connection.backlog_since) = (now, now);
     }
 }
 
@@ -216,6 +324,7 @@ fn receive(
     match Transfer::of(connection.stream.read(room)) {
         Transfer::Bytes(count) => {
             connection.input.filled(count);
+            connection.moved_at = now;
             seat.seat.counters.bytes_read.add(count as u64);
             // A short read has emptied the socket; further bytes bring a new event.
             connection.readable = count == offered || connection.half_closed || count == 0;

@@ -18,7 +18,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// No listener answers there.
+    /// The address has no listener that answers.
     #[error(
         "no admin listener answers at {address}: {cause}; give the address that the server's \
          `admin` names"
@@ -28,6 +28,14 @@ pub enum FetchError {
         address: SocketAddr,
         /// Error of the system.
         cause: io::Error,
+    },
+    /// The listener wants a token.
+    #[error(
+        "{address} wants another token; give the file that the server's `admin_token_file` names"
+    )]
+    Token {
+        /// Address that was asked.
+        address: SocketAddr,
     },
     /// The listener is not an Entresol server, or one of another version.
     #[error(
@@ -42,29 +50,33 @@ pub enum FetchError {
     },
 }
 
-/// Asks the admin listener at `address` for its view.
+/// Asks the admin listener at `address` for its view, with the token that it may want.
 ///
 /// # Errors
 /// When there is no listener, or its answer is not a view.
-pub fn fetch(address: SocketAddr) -> Result<View, FetchError> {
-    let text = ask(address).map_err(|cause| FetchError::Io { address, cause })?;
+pub fn fetch(address: SocketAddr, token: Option<&str>) -> Result<View, FetchError> {
+    let text = ask(address, token).map_err(|cause| FetchError::Io { address, cause })?;
     let refused = |reason: String| FetchError::Answer { address, reason };
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) == Some("401") {
+        return Err(FetchError::Token { address });
+    }
     if status.split(' ').nth(1) != Some("200") {
         return Err(refused(status.chars().take(80).collect()));
     }
     serde_json::from_str(body).map_err(|error| refused(error.to_string()))
 }
 
-fn ask(address: SocketAddr) -> io::Result<String> {
+fn ask(address: SocketAddr, token: Option<&str>) -> io::Result<String> {
     let clock = SystemClock::new();
     let end = clock.now().after(PATIENCE);
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // With HTTP/1.0 the answer is not chunked, and ends with the connection.
-    stream
-        .write_all(format!("GET /sharing.json HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    let token = token.map_or(String::new(), |it| format!("Authorization: Bearer {it}\r\n"));
+    let request = format!("GET /sharing.json HTTP/1.0\r\nHost: {address}\r\n{token}\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];
     while answer.len() < ANSWER_BYTES_MAX {

@@ -13,8 +13,8 @@ use entresol_protocol::{FlagTokens, Limits};
 use entresol_server::Running;
 use entresol_service::config::{self, Machine};
 
-/// Silence after which a reply counts as complete.
-const SILENCE: Duration = Duration::from_millis(300);
+/// Silence after which a reply counts as complete, at the first try.
+pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 
 /// A server to talk to.
 pub(crate) struct Peer {
@@ -83,7 +83,7 @@ fn memcached() -> (Child, SocketAddr) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    for _ in 0..100 {
+    for _ in 0..3000 {
         if TcpStream::connect(address).is_ok() {
             return (child, address);
         }
@@ -111,10 +111,10 @@ pub(crate) struct Transcript<'k> {
 }
 
 impl<'k> Transcript<'k> {
-    pub(crate) fn new(peer: &Peer, key: &'k str) -> Self {
+    pub(crate) fn new(peer: &Peer, key: &'k str, silence: Duration) -> Self {
         let stream = TcpStream::connect(peer.address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        stream.set_read_timeout(Some(silence)).unwrap();
         Transcript { stream, key, seen: Vec::new() }
     }
 

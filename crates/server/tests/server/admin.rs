@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::support::{Client, start, tenant};
+use entresol_service::config;
+
+use crate::support::{Client, MACHINE, start, tenant};
 
 fn fetch(running: &entresol_server::Running, path: &str) -> String {
     let mut stream = TcpStream::connect(running.admin_address().unwrap()).unwrap();
@@ -41,6 +43,69 @@ fn metrics_health_and_statistics() {
 }
 
 #[test]
+fn a_token_is_asked_of_everybody_if_there_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    entresol_media::files::write_private(&path, b"0123456789abcdef\n").unwrap();
+    let file = path.display();
+    let text =
+        format!("admin = \"127.0.0.1:0\"\nadmin_token_file = \"{file}\"\n{}", tenant("a", ""));
+    let parse = || config::parse_with("test", &text, &MACHINE, |_| {});
+    let clock = std::sync::Arc::new(entresol_base::SystemClock::new());
+    let running = entresol_server::start(parse().unwrap(), clock).unwrap();
+    let asked = |path: &str, more: &str| fetch(&running, &format!("{path} HTTP/1.1\r\n{more}X:"));
+    for path in ["/", "/metrics", "/healthz", "/stats.json", "/sharing.json", "/nothing"] {
+        for wrong in [
+            "",
+            "Authorization: \r\n",
+            "Authorization: Bearer\r\n",
+            "Authorization: Bearer 0123456789abcde\r\n",
+            "Authorization: Bearer 0123456789abcdef0\r\n",
+            "Authorization: bearer 0123456789abcdeF\r\n",
+            "Authorization: 0123456789abcdef\r\n",
+        ] {
+            let reply = asked(path, wrong);
+            assert!(reply.starts_with("HTTP/1.1 401 "), "{path} {wrong}: {reply}");
+            assert!(!reply.contains("tenant"), "{reply}");
+        }
+    }
+    // `entresol:0123456789abcdef`, as a browser sends it.
+    for right in ["Bearer 0123456789abcdef", "Basic ZW50cmVzb2w6MDEyMzQ1Njc4OWFiY2RlZg=="] {
+        let reply = asked("/healthz", &format!("Authorization: {right}\r\n"));
+        assert!(reply.ends_with("ok\n"), "{reply}");
+    }
+    let address = running.admin_address().unwrap();
+    assert!(entresol_server::view::fetch(address, Some("0123456789abcdef")).is_ok());
+    let error = entresol_server::view::fetch(address, None).unwrap_err().to_string();
+    assert!(error.contains("admin_token_file"), "{error}");
+    running.stop().unwrap();
+
+    entresol_media::files::set_mode(&path, 0o604).unwrap();
+    assert!(parse().unwrap_err().to_string().contains("chmod 600"));
+    entresol_media::files::write_private(&path, b"short").unwrap();
+    entresol_media::files::set_mode(&path, 0o600).unwrap();
+    assert!(parse().unwrap_err().to_string().contains("openssl rand"));
+}
+
+#[test]
+fn clients_that_send_nothing_or_half_a_request_are_closed() {
+    let running = start(&format!("admin = \"127.0.0.1:0\"\n{}", tenant("a", "")));
+    let address = running.admin_address().unwrap();
+    let connect = || TcpStream::connect(address).unwrap();
+    let mut slow: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
+    for half in slow.iter_mut().step_by(2) {
+        half.write_all(b"GET /metrics HTTP/1.1\r\nHost:").unwrap();
+    }
+    // Those beyond the limit wait until the first are closed.
+    assert!(fetch(&running, "/healthz").ends_with("ok\n"));
+    for mut one in slow {
+        let mut rest = Vec::new();
+        let _ = one.read_to_end(&mut rest);
+    }
+    running.stop().unwrap();
+}
+
+#[test]
 fn sharing_is_shown_as_metrics_as_json_and_as_a_page() {
     let text = format!(
         "admin = \"127.0.0.1:0\"\n{}{}[sharing]\npolicy = \"limit\"\n",
@@ -56,7 +121,7 @@ fn sharing_is_shown_as_metrics_as_json_and_as_a_page() {
         for _ in 0..100 {
             client.ask("set k 0 0 1\nv\nget k\n", "STORED\nVALUE k 0 1\nv\nEND\n");
         }
-        let view = entresol_server::view::fetch(address).unwrap();
+        let view = entresol_server::view::fetch(address, None).unwrap();
         seen = Some(view).filter(|view| view.tenants[0].p99_us.is_some());
         seen.is_some()
     });
@@ -95,9 +160,9 @@ fn sharing_is_shown_as_metrics_as_json_and_as_a_page() {
 fn whoever_is_no_admin_listener_is_told_so() {
     let running = start(&tenant("a", ""));
     let address = crate::support::address(&running, "a");
-    let error = entresol_server::view::fetch(address).unwrap_err().to_string();
+    let error = entresol_server::view::fetch(address, None).unwrap_err().to_string();
     assert!(error.contains("not as an admin listener does"), "{error}");
     running.stop().unwrap();
-    let error = entresol_server::view::fetch(address).unwrap_err().to_string();
+    let error = entresol_server::view::fetch(address, None).unwrap_err().to_string();
     assert!(error.contains("no admin listener answers"), "{error}");
 }

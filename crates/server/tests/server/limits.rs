@@ -111,3 +111,73 @@ fn slow_clients_together_hold_no_more_than_the_tenants_buffers() {
     assert!(kicks() < 40, "only as many go as it takes");
     running.stop().unwrap();
 }
+
+/// Time stands still, so nothing that waits for a moment to come is ever answered.
+#[test]
+fn clients_that_take_nothing_hold_up_no_client_that_does() {
+    let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+    let limits = "threads = 1\n[limits]\nbuffers = \"1MiB\"\n";
+    let running = start_by(&format!("{limits}{}", tenant("a", "")), &clock);
+    let mut client = Client::of(&running, "a");
+    client.ask(&format!("set k 0 0 100000\n{}\n", "v".repeat(100_000)), "STORED\n");
+    let kicks = || running.tenants()[0].counts().buffer_kicks;
+    let mut stuck: Vec<Client> = (0..60).map(|_| Client::of(&running, "a")).collect();
+    for other in &mut stuck {
+        other.send("get k\r\n".repeat(100).as_bytes());
+        client.ask("get zz\n", "END\n");
+    }
+    let value = format!("VALUE k 0 100000\n{}\nEND\n", "v".repeat(100_000));
+    for _ in 0..20 {
+        client.ask("get k\n", &value);
+        Client::of(&running, "a").ask("get zz\nget k\n", &format!("END\n{value}"));
+    }
+    assert!((1..60).contains(&kicks()), "only as many go as it takes: {}", kicks());
+    drop(stuck);
+    running.stop().unwrap();
+}
+
+#[test]
+fn clients_that_send_half_hold_up_no_client_that_sends_all() {
+    let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+    let limits = "threads = 1\n[limits]\nbuffers = \"1MiB\"\n";
+    let large = tenant("a", "value_limit = \"1MiB\"");
+    let running = start_by(&format!("{limits}{large}"), &clock);
+    let mut client = Client::of(&running, "a");
+    let mut halves: Vec<Client> = (0..60).map(|_| Client::of(&running, "a")).collect();
+    for (number, half) in halves.iter_mut().enumerate() {
+        // Without time there is no telling who has not moved for long.
+        clock.advance(Duration::from_millis(1));
+        half.send(format!("set half{number} 0 0 900000\r\n{}", "v".repeat(450_000)).as_bytes());
+        client.ask("set k 0 0 1\nv\nget k\n", "STORED\nVALUE k 0 1\nv\nEND\n");
+    }
+    clock.advance(Duration::from_millis(1));
+    let large = "v".repeat(900_000);
+    client.ask(&format!("set k 0 0 900000\n{large}\n"), "STORED\n");
+    client.ask("get k\n", &format!("VALUE k 0 900000\n{large}\nEND\n"));
+    drop(halves);
+    running.stop().unwrap();
+}
+
+/// A line of any length is worked through as it comes, and memory for it stays small.
+#[test]
+fn a_client_that_asks_for_a_million_keys_is_answered_and_holds_up_no_other() {
+    let running = start(&format!("threads = 1\n{}", tenant("a", "")));
+    let (mut many, mut client) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    client.ask("set key999999 0 0 1\nx\nset key0 0 0 1\ny\n", "STORED\nSTORED\n");
+    let keys: String = (0..1_000_000).map(|number| format!(" key{number}")).collect();
+    let line = format!("get{keys}\r\nmn\r\n");
+    let (front, end) = line.split_at(line.len() - 100);
+    let writer = std::thread::spawn({
+        let (mut writer, front) = (many.0.try_clone().unwrap(), front.to_owned());
+        move || std::io::Write::write_all(&mut writer, front.as_bytes()).unwrap()
+    });
+    many.expect("VALUE key0 0 1\r\ny\r\n");
+    while !writer.is_finished() {
+        client.ask("get key0\n", "VALUE key0 0 1\ny\nEND\n");
+    }
+    writer.join().unwrap();
+    many.send(end.as_bytes());
+    many.expect("VALUE key999999 0 1\r\nx\r\nEND\r\nMN\r\n");
+    assert!(running.tenants()[0].counts().conn_yields > 1_000_000 / 512 / 2);
+    running.stop().unwrap();
+}

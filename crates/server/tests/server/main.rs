@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod admin;
+mod auth;
 mod isolation;
 mod limits;
 mod media;
@@ -11,3 +12,4 @@ mod reload;
 mod sharing;
 mod starting;
 mod support;
+mod threats;

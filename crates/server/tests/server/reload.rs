@@ -22,6 +22,45 @@ fn tenants_come_and_go_and_the_others_keep_their_connections() {
     running.stop().unwrap();
 }
 
+/// A port that is free now.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_coming_tenant_takes_over_the_listeners_of_a_going_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let port = free_port();
+    let text = |name: &str| {
+        let socket = format!("unix_socket = \"{}\"", path.display());
+        tenant(name, &socket).replace(":0", &format!(":{port}"))
+    };
+    let mut running = start(&text("old"));
+    let mut client = Client::of(&running, "old");
+    client.ask("set k 0 0 1\nv\n", "STORED\n");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let third =
+        tenant("third", "").replace(":0", &format!(":{}", taken.local_addr().unwrap().port()));
+    assert!(running.reload(settings(&format!("{}{third}", text("new")))).is_err());
+    client.ask("get k\n", "VALUE k 0 1\nv\nEND\n");
+    Client::of(&running, "old").ask("get k\n", "VALUE k 0 1\nv\nEND\n");
+    running.reload(settings(&text("new"))).unwrap();
+    assert_eq!(client.rest(), "");
+    for _ in 0..8 {
+        Client::of(&running, "new").ask("get k\n", "END\n");
+        use std::io::{Read, Write};
+        let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        client.write_all(b"get k\r\n").unwrap();
+        let mut reply = [0; 5];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"END\r\n");
+    }
+    running.stop().unwrap();
+    assert!(!path.exists());
+    std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+}
+
 #[test]
 fn quotas_and_limits_change_under_way() {
     let mut running = start(&tenant("a", "connections = 1"));

@@ -48,6 +48,38 @@ fn a_unix_socket_is_private_shared_by_all_loops_and_removed_at_the_end() {
     assert_eq!(entresol_media::files::read(&path).unwrap(), b"precious");
 }
 
+/// A server that has bound the path since keeps its socket.
+#[test]
+fn a_server_removes_no_socket_that_another_has_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let text = format!("[[tenant]]\nname = \"a\"\nunix_socket = \"{}\"\n", path.display());
+    let first = start(&text);
+    std::fs::remove_file(&path).unwrap();
+    let second = start(&text);
+    first.stop().unwrap();
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+    second.stop().unwrap();
+    assert!(!path.exists());
+}
+
+/// The kernel shows the timer of each socket: 2 is that of keepalive.
+#[test]
+fn every_accepted_socket_has_a_keepalive_timer() {
+    let running = start(&tenant("a", ""));
+    let mut client = Client::of(&running, "a");
+    client.ask("mn\n", "MN\n");
+    let port = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
+    let (ours, theirs) = (client.0.peer_addr().unwrap(), client.0.local_addr().unwrap());
+    let pair = format!("{} {} 01 ", port(ours), port(theirs));
+    crate::support::eventually("the timer of keepalive runs", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let row = table.lines().find(|row| row.contains(&pair)).unwrap();
+        row.split_whitespace().nth(5).unwrap().starts_with("02:")
+    });
+    running.stop().unwrap();
+}
+
 #[test]
 fn ipv6_and_several_addresses() {
     let text = "[[tenant]]\nname = \"a\"\nlisten = [\"127.0.0.1:0\", \"[::1]:0\"]\n";

@@ -15,10 +15,13 @@ use entresol_media::{BackendChoice, MediumSpec, files, machine};
 use entresol_sharing::PolicySettings;
 use toml::Spanned;
 
+use crate::auth::Users;
+
+use super::access::{self, Access};
 use super::file::SizeText;
 use super::{
-    AdminAddress, ConfigError, ConnectionLimits, Origin, Problem, RawConfig, RawLimits, RawTenant,
-    Settings, TenantSettings,
+    AdminAddress, AdminToken, Authentication, ConfigError, ConnectionLimits, Origin, Problem,
+    RawConfig, RawLimits, RawTenant, Settings, TenantSettings,
 };
 
 /// Machine that a configuration is checked for.
@@ -48,18 +51,29 @@ pub(super) fn check(
     machine: &Machine,
 ) -> Result<Settings, ConfigError> {
     let mut checker = Checker { origin, problems: Vec::new() };
-    let allow_remote = raw.allow_remote.as_ref().is_some_and(|allow| *allow.get_ref());
+    let access = Access {
+        remote: raw.allow_remote.as_ref().is_some_and(|allow| *allow.get_ref()),
+        users: raw.auth_file.is_some(),
+    };
     let mut settings = Settings {
         threads: checker.count("threads", &raw.threads, machine.processors as i64, 1..=THREADS_MAX)
             as usize,
-        admin: checker.admin(&raw.admin, allow_remote),
+        admin: checker.admin(&raw.admin, raw.admin_token_file.is_some()),
+        admin_token: raw
+            .admin_token_file
+            .as_ref()
+            .map(|path| AdminToken { file: PathBuf::from(path.get_ref()), secret: String::new() }),
+        auth: raw.auth_file.as_ref().map(|path| Authentication {
+            file: PathBuf::from(path.get_ref()),
+            users: Users::default(),
+        }),
         slow_log: checker.slow_log(&raw.slow_log),
         drain_time: checker.duration("drain_time", &raw.drain_time, DRAIN_DEFAULT),
         restart_from: raw.restart_from.as_ref().map(|dir| PathBuf::from(dir.get_ref())),
         huge_pages: raw.huge_pages.as_ref().is_none_or(|huge| *huge.get_ref()),
         io_backend: checker.io_backend(&raw.io_backend),
         limits: checker.limits(&raw.limits),
-        tenants: raw.tenant.iter().map(|raw| checker.tenant(raw, allow_remote)).collect(),
+        tenants: raw.tenant.iter().map(|raw| checker.tenant(raw, access)).collect(),
         sharing: entresol_sharing::Settings::new("", PolicySettings::None, Vec::new()),
     };
     checker.tenants_together(&settings, raw, machine);
@@ -148,7 +162,7 @@ impl Checker<'_> {
     fn admin(
         &mut self,
         written: &Option<Spanned<String>>,
-        allow_remote: bool,
+        has_token: bool,
     ) -> Option<AdminAddress> {
         let text = written.as_ref().map_or(ADMIN_DEFAULT, |written| written.get_ref());
         if text == "off" {
@@ -157,7 +171,7 @@ impl Checker<'_> {
         let span = span_of(written);
         match machine::address_of(text) {
             Ok(address) => {
-                self.loopback("admin", &span, address, allow_remote);
+                access::may_administer(self, &span, address, has_token);
                 Some(AdminAddress(address))
             }
             Err(problem) => {
@@ -168,28 +182,6 @@ impl Checker<'_> {
                 None
             }
         }
-    }
-
-    fn loopback(
-        &mut self,
-        key: &str,
-        span: &Range<usize>,
-        address: SocketAddr,
-        allow_remote: bool,
-    ) {
-        if address.ip().is_loopback() || allow_remote {
-            return;
-        }
-        let allow = match self.origin {
-            Origin::Flags => "--allow-remote",
-            Origin::File { .. } => "allow_remote = true at the top",
-        };
-        let message = format!(
-            "{} is reachable from other machines and the protocol has no password; listen on \
-             127.0.0.1, or set {allow} if the network is trusted",
-            address,
-        );
-        self.problem(key, span, message);
     }
 
     fn slow_log(&mut self, written: &Option<Spanned<String>>) -> Option<Duration> {
@@ -224,7 +216,7 @@ impl Checker<'_> {
             multiget_line_bytes: self.bounded_size(
                 "multiget_line",
                 &raw.multiget_line,
-                ByteSize::kib(64),
+                ByteSize::kib(8),
                 ByteSize::kib(2)..=large,
             ),
             output_bytes: self.bounded_size(
@@ -246,21 +238,23 @@ impl Checker<'_> {
                 ByteSize::mib(256),
                 ByteSize::mib(1)..=ByteSize::gib(1 << 10),
             ),
+            auth_time: access::auth_time(self, raw),
             idle_time: self.duration("idle_time", &raw.idle_time, Duration::ZERO),
             progress_time: self.duration("progress_time", &raw.progress_time, PROGRESS_DEFAULT),
         }
     }
 
-    fn tenant(&mut self, raw: &Spanned<RawTenant>, allow_remote: bool) -> TenantSettings {
+    fn tenant(&mut self, raw: &Spanned<RawTenant>, access: Access) -> TenantSettings {
         let (span, raw) = (raw.span(), raw.get_ref());
         let medium = self.medium(&raw.medium);
         let segment_size = self.segment_size(raw);
         let value_limit = self.value_limit(raw, segment_size);
         TenantSettings {
             name: self.name(raw, &span),
-            listen: self.listen(raw, &span, allow_remote),
+            listen: self.listen(raw, &span, access),
             unix_socket: self.unix_socket(raw),
             unix_socket_mode: self.socket_mode(raw),
+            needs_user: access.users,
             connections: self.count(
                 "connections",
                 &raw.connections,
@@ -275,8 +269,37 @@ impl Checker<'_> {
             favour: self.favour(raw),
             cost_table: raw.cost_table.as_ref().map(|path| PathBuf::from(path.get_ref())),
             device: raw.device.as_ref().map(|device| device.get_ref().clone()),
+            cluster: self.cluster(raw),
             null_store_bytes: None,
         }
+    }
+
+    /// Body of the reply to `config get cluster`: a version, and each machine as name, address and
+    /// port. The address may be empty, and clients then look the name up.
+    fn cluster(&mut self, raw: &RawTenant) -> Option<String> {
+        let version = self.count("cluster_version", &raw.cluster_version, 1, 1..=i64::MAX);
+        let Some(written) = &raw.cluster else {
+            if let Some(version) = &raw.cluster_version {
+                let message = "cluster_version without cluster; add cluster = [\"HOST:PORT\"]";
+                self.problem("cluster_version", &version.span(), message.to_owned());
+            }
+            return None;
+        };
+        let mut machines = Vec::new();
+        for text in written.get_ref().as_slice() {
+            let parts = text.rsplit_once(':');
+            let is_name = |host: &str| !host.is_empty() && !host.contains([' ', '|', ',']);
+            match parts.map(|(host, port)| (host, port.parse::<u16>())) {
+                Some((host, Ok(port))) if is_name(host) && port > 0 => {
+                    machines.push(format!("{host}||{port}"));
+                }
+                _ => {
+                    let message = format!("'{text}' is not HOST:PORT, such as cache1:11211");
+                    self.problem("cluster", &written.span(), message);
+                }
+            }
+        }
+        Some(format!("{version}\n{}\n", machines.join(" ")))
     }
 
     fn name(&mut self, raw: &RawTenant, span: &Range<usize>) -> String {
@@ -301,14 +324,9 @@ impl Checker<'_> {
         name.clone()
     }
 
-    fn listen(
-        &mut self,
-        raw: &RawTenant,
-        span: &Range<usize>,
-        allow_remote: bool,
-    ) -> Vec<SocketAddr> {
+    fn listen(&mut self, raw: &RawTenant, span: &Range<usize>, access: Access) -> Vec<SocketAddr> {
         let Some(written) = &raw.listen else {
-            if raw.unix_socket.is_none() {
+            if raw.unix_socket.is_none() && !access.users {
                 let message =
                     "a tenant has no listener; add listen = \"127.0.0.1:PORT\" or unix_socket = \
                      \"PATH\""
@@ -328,7 +346,7 @@ impl Checker<'_> {
                     continue;
                 }
             };
-            self.loopback("listen", &span, address, allow_remote);
+            access::may_listen(self, &span, address, access);
             addresses.push(address);
         }
         addresses
@@ -470,6 +488,12 @@ impl Checker<'_> {
         if settings.tenants.is_empty() {
             let message = "no tenant is configured; add a [[tenant]] with name and listen".into();
             self.problem("tenant", &(0..0), message);
+        }
+        let is_reachable = |it: &TenantSettings| !it.listen.is_empty() || it.unix_socket.is_some();
+        if settings.auth.is_some() && !settings.tenants.iter().any(is_reachable) {
+            let message = "no tenant has a listener; add listen = \"HOST:PORT\" to one".to_owned();
+            let span = raw.tenant.first().map(Spanned::span);
+            self.problem("listen", &span.unwrap_or_default(), message);
         }
         let total: u64 =
             settings.tenants.iter().fold(0, |sum, t| sum.saturating_add(t.dram_quota.0));

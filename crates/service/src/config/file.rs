@@ -75,6 +75,10 @@ pub struct RawConfig {
     pub threads: Option<Spanned<i64>>,
     /// Address of the admin listener, or `off`.
     pub admin: Option<Spanned<String>>,
+    /// File of the admin listener's token.
+    pub admin_token_file: Option<Spanned<String>>,
+    /// File of the users and the hashes of their passwords.
+    pub auth_file: Option<Spanned<String>>,
     /// Threshold of the log of slow requests, or `off`.
     pub slow_log: Option<Spanned<String>>,
     /// Time that a stopping server gives its clients to take their replies.
@@ -85,7 +89,7 @@ pub struct RawConfig {
     pub huge_pages: Option<Spanned<bool>>,
     /// Backend for block files: `auto`, `io-uring` or `threads`.
     pub io_backend: Option<Spanned<String>>,
-    /// True to allow listening on addresses other than loopback.
+    /// True to allow listening on addresses other than loopback without authentication.
     pub allow_remote: Option<Spanned<bool>>,
     /// Limits of a connection.
     pub limits: RawLimits,
@@ -101,6 +105,8 @@ pub struct RawConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawLimits {
+    /// Time within which a client must authenticate.
+    pub auth_time: Option<Spanned<String>>,
     /// Longest command line.
     pub request_line: Option<Spanned<SizeText>>,
     /// Longest line of a request for many keys.
@@ -149,6 +155,10 @@ pub struct RawTenant {
     pub favour: Option<Spanned<String>>,
     /// Device of the medium, if its path does not tell.
     pub device: Option<Spanned<String>>,
+    /// Machines that `config get cluster` names, each as `HOST:PORT`.
+    pub cluster: Option<Spanned<TextOrList>>,
+    /// Version of that list.
+    pub cluster_version: Option<Spanned<i64>>,
     /// Group of the tenant.
     pub group: Option<Spanned<String>>,
     /// Class of the tenant: `latency-critical` or `best-effort`.

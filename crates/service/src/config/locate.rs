@@ -6,9 +6,11 @@ use toml::de::{DeTable, DeValue};
 use super::{Origin, Problem};
 
 /// Keys at the top of the file.
-pub(super) const TOP_KEYS: [&str; 12] = [
+pub(super) const TOP_KEYS: [&str; 14] = [
     "threads",
     "admin",
+    "admin_token_file",
+    "auth_file",
     "slow_log",
     "drain_time",
     "restart_from",
@@ -22,7 +24,8 @@ pub(super) const TOP_KEYS: [&str; 12] = [
 ];
 
 /// Keys of `[limits]`.
-pub(super) const LIMITS_KEYS: [&str; 8] = [
+pub(super) const LIMITS_KEYS: [&str; 9] = [
+    "auth_time",
     "request_line",
     "multiget_line",
     "output",
@@ -34,7 +37,7 @@ pub(super) const LIMITS_KEYS: [&str; 8] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 20] = [
+pub(super) const TENANT_KEYS: [&str; 22] = [
     "name",
     "listen",
     "unix_socket",
@@ -48,6 +51,8 @@ pub(super) const TENANT_KEYS: [&str; 20] = [
     "value_limit",
     "favour",
     "device",
+    "cluster",
+    "cluster_version",
     "group",
     "class",
     "target",

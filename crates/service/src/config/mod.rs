@@ -4,6 +4,8 @@
 //! Deliberately absent: opening anything. A configuration can be checked on a machine that does
 //! not run it; names of hosts are looked up where it is checked.
 
+mod access;
+mod admission;
 mod check;
 mod file;
 mod locate;
@@ -12,12 +14,16 @@ mod places;
 mod settings;
 mod sharing;
 
+pub use access::read_token;
 pub use check::Machine;
 pub(crate) use file::Origin;
 pub use file::{
     RawConfig, RawGroup, RawLimits, RawParameters, RawSharing, RawTenant, SizeText, TextOrList,
 };
-pub use settings::{AdminAddress, ConnectionLimits, Settings, TCP_BACKLOG, TenantSettings};
+pub use settings::{
+    AdminAddress, AdminToken, Authentication, ConnectionLimits, Settings, TCP_BACKLOG,
+    TenantSettings,
+};
 pub use toml::Spanned;
 
 use std::fmt;
@@ -75,12 +81,14 @@ pub fn parse(name: &str, text: &str, machine: &Machine) -> Result<Settings, Conf
     check::check(&raw, &origin, machine)
 }
 
-/// Checks a configuration that was given by flags.
+/// Checks a configuration that was given by flags, also against this machine.
 ///
 /// # Errors
 /// All problems of the configuration.
 pub fn from_flags(raw: &RawConfig, machine: &Machine) -> Result<Settings, ConfigError> {
-    check::check(raw, &Origin::Flags, machine)
+    let mut settings = check::check(raw, &Origin::Flags, machine)?;
+    places::check(raw, &mut settings, &Origin::Flags)?;
+    Ok(settings)
 }
 
 /// Reads a configuration file and lets `override_with` put flags over it. The result is checked,
@@ -97,8 +105,8 @@ pub fn parse_with(
     let origin = Origin::file(name, text);
     let mut raw = file::read(&origin)?;
     override_with(&mut raw);
-    let settings = check::check(&raw, &origin, machine)?;
-    places::check(&raw, &settings, &origin)?;
+    let mut settings = check::check(&raw, &origin, machine)?;
+    places::check(&raw, &mut settings, &origin)?;
     Ok(settings)
 }
 

@@ -7,19 +7,25 @@ use entresol_cache::Cache;
 use entresol_media::cost;
 use toml::Spanned;
 
+use super::access;
 use super::check::Checker;
 use super::{ConfigError, Origin, RawConfig, RawTenant, Settings, TenantSettings};
 
 /// Checks the files and sizes that `settings` name.
 pub(super) fn check(
     raw: &RawConfig,
-    settings: &Settings,
+    settings: &mut Settings,
     origin: &Origin,
 ) -> Result<(), ConfigError> {
     let mut checker = Checker { origin, problems: Vec::new() };
+    access::read_users(&mut checker, raw, settings);
+    access::read_admin_token(&mut checker, raw, settings);
     for (raw, tenant) in raw.tenant.iter().map(Spanned::get_ref).zip(&settings.tenants) {
         checker.cost_table(raw, tenant);
         checker.sizes(raw, tenant, settings);
+    }
+    if checker.problems.is_empty() {
+        checker.admission(raw, settings);
     }
     match checker.problems.is_empty() {
         true => Ok(()),

@@ -8,6 +8,8 @@ use entresol_base::ByteSize;
 use entresol_cache::{Config as CacheConfig, Favour};
 use entresol_media::{BackendChoice, MediumSpec};
 
+use crate::auth::Users;
+
 /// Connections that the kernel queues for a listener until they are accepted.
 pub const TCP_BACKLOG: i32 = 1024;
 
@@ -18,6 +20,10 @@ pub struct Settings {
     pub threads: usize,
     /// Address of metrics, health and statistics; `None` is off.
     pub admin: Option<AdminAddress>,
+    /// Secret of the admin listener's clients; none if every client may ask it.
+    pub admin_token: Option<AdminToken>,
+    /// Users that alone may speak; none if every client may.
+    pub auth: Option<Authentication>,
     /// Response time from which requests are logged; `None` is off.
     pub slow_log: Option<Duration>,
     /// Time that a stopping server gives its clients to take their replies.
@@ -40,9 +46,35 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdminAddress(pub SocketAddr);
 
+/// Secret of the admin listener's clients.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdminToken {
+    /// File that holds it.
+    pub file: PathBuf,
+    /// The secret; empty, so that it admits no client, if the file has not been read.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminToken").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// File of the users, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authentication {
+    /// File of the users.
+    pub file: PathBuf,
+    /// The users; none, so that no client may speak, if the file has not been read.
+    pub users: Users,
+}
+
 /// Limits on a connection's memory and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
+    /// Time within which a client must authenticate, if any must.
+    pub auth_time: Duration,
     /// Longest command line.
     pub request_line_bytes: usize,
     /// Longest line of a request for many keys.
@@ -73,6 +105,8 @@ pub struct TenantSettings {
     pub unix_socket: Option<PathBuf>,
     /// File mode of the socket.
     pub unix_socket_mode: u32,
+    /// True if clients must authenticate.
+    pub needs_user: bool,
     /// Maximum number of connections.
     pub connections: usize,
     /// Medium of the values.
@@ -91,7 +125,9 @@ pub struct TenantSettings {
     pub cost_table: Option<PathBuf>,
     /// Device of the medium, if its path does not tell.
     pub device: Option<String>,
-    /// For measurements only: answers every get with this many bytes and every store with success,
+    /// Body of the reply to `config get cluster`; none if no machines are configured.
+    pub cluster: Option<String>,
+    /// Answers every get with this many bytes and every store with success, for measurements only,
     /// without asking the cache. The cost of the connection alone remains.
     pub null_store_bytes: Option<usize>,
 }

@@ -52,8 +52,11 @@ restart_from = "/var/lib/entresol"
 huge_pages = false
 io_backend = "threads"
 allow_remote = true
+admin_token_file = "/etc/entresol/token"
+auth_file = "/etc/entresol/users"
 
 [limits]
+auth_time = "3s"
 request_line = 4096
 multiget_line = "128KiB"
 output = "2MiB"
@@ -77,17 +80,22 @@ value_limit = "1MiB"
 favour = "bytes"
 cost_table = "/mnt/ssd/alpha.costs.json"
 device = "ssd0"
+cluster = ["one:11211"]
+cluster_version = 2
 "#;
     let settings = parse("server.toml", text, &MACHINE).unwrap();
     assert_eq!((settings.threads, settings.admin, settings.huge_pages), (3, None, false));
     assert_eq!(settings.slow_log, Some(Duration::from_millis(20)));
     assert_eq!(settings.limits.request_line_bytes, 4096);
+    assert_eq!(settings.limits.auth_time, Duration::from_secs(3));
+    assert_eq!(settings.auth.as_ref().unwrap().file, PathBuf::from("/etc/entresol/users"));
     assert_eq!(settings.limits.idle_time, Duration::from_secs(300));
     let tenant = &settings.tenants[0];
     assert_eq!(tenant.listen.len(), 2);
     assert_eq!(tenant.unix_socket_mode, 0o770);
     assert_eq!(tenant.favour, Favour::Bytes);
     assert_eq!(tenant.medium_quota, ByteSize::gib(1));
+    assert_eq!(tenant.cluster.as_deref(), Some("2\none||11211\n"));
     assert_eq!(tenant.cost_table, Some(PathBuf::from("/mnt/ssd/alpha.costs.json")));
     assert_eq!(settings.sharing.media, ["ssd0"]);
     let cache = tenant.cache(&settings);
@@ -219,10 +227,18 @@ fn the_network_is_refused_unless_allowed_in_so_many_words() {
     let text = "[[tenant]]\nname = \"a\"\nlisten = \"0.0.0.0:11211\"\n";
     refused(
         text,
-        "server.toml:3: 0.0.0.0:11211 is reachable from other machines and the protocol has no \
-         password; listen on 127.0.0.1, or set allow_remote = true at the top if the network is \
-         trusted",
+        "server.toml:3: 0.0.0.0:11211 is reachable from other machines and asks for no password; \
+         listen on 127.0.0.1, set auth_file at the top, or set allow_remote = true there if the \
+         network is trusted",
     );
+    parse("server.toml", &format!("auth_file = \"users\"\n{text}"), &MACHINE).unwrap();
+    let admin = format!("admin = \"0.0.0.0:11280\"\n{SMALLEST}");
+    refused(
+        &format!("allow_remote = true\n{admin}"),
+        "server.toml:2: 0.0.0.0:11280 is reachable from other machines and asks for no token; use \
+         127.0.0.1, or set admin_token_file at the top",
+    );
+    parse("server.toml", &format!("admin_token_file = \"token\"\n{admin}"), &MACHINE).unwrap();
     parse("server.toml", &format!("allow_remote = true\n{text}"), &MACHINE).unwrap();
 }
 

@@ -24,6 +24,7 @@ impl Call<'_> {
                 encode::version(&mut self.out.bytes, VERSION);
                 Flow::Done
             }
+            Request::ConfigGetCluster => self.cluster(),
             Request::Verbosity { noreply } => self.reply(*noreply, encode::OK),
             Request::MemoryLimit { megabytes, noreply } => self.limit_memory(*megabytes, *noreply),
             Request::MetaNoop => self.reply(false, encode::META_NOOP),
@@ -59,11 +60,31 @@ impl Call<'_> {
         self.reply(noreply, if possible { encode::OK } else { MEMORY_LIMIT_REFUSED })
     }
 
+    /// Names the machines of the cluster, if the configuration names any.
+    fn cluster(&mut self) -> Flow {
+        let Some(text) = self.seat.tenant.settings().cluster else {
+            return self.reply(false, encode::ERROR);
+        };
+        let head = format!("CONFIG cluster 0 {}\r\n", text.len());
+        self.out.bytes.extend_from_slice(head.as_bytes());
+        self.out.bytes.extend_from_slice(text.as_bytes());
+        self.out.bytes.extend_from_slice(encode::CRLF);
+        self.reply(false, encode::END)
+    }
+
     fn stats(&mut self, argument: &[u8]) -> Flow {
         match Topic::of(argument) {
             Ok(Topic::Reset) => {
                 self.seat.tenant.reset_statistics();
                 self.reply(false, encode::RESET)
+            }
+            Ok(Topic::Detail(Some(is_on))) => {
+                self.seat.tenant.detail.set(is_on);
+                self.reply(false, encode::OK)
+            }
+            Ok(Topic::Detail(None)) => {
+                self.seat.tenant.detail.dump(&mut self.out.bytes);
+                self.reply(false, encode::END)
             }
             Ok(topic) => {
                 for (name, value) in stats::report(topic, &self.seat.tenant, self.now) {

@@ -13,6 +13,7 @@ use entresol_protocol::{
 
 use super::text::expiry;
 use super::{Call, Flow, Hole, Then};
+use crate::detail::Event;
 
 impl Call<'_> {
     pub(super) fn meta_get(&mut self, request: &MetaGet<'_>, hash: KeyHash) -> Flow {
@@ -26,10 +27,8 @@ impl Call<'_> {
             no_bump: request.no_bump,
             win: true,
             vivify: request.vivify.map(|exptime| expiry(exptime, now)),
-            recache_below_s: request
-                .recache
-                .map(|exptime| seconds_until(expiry(exptime, now), now)),
-            explicit_cas: request.explicit_cas,
+            recache_below_s: request.recache.map(|it| seconds_until(expiry(it, now), now)),
+            explicit_cas: told(request.explicit_cas),
         };
         let reported = Reported { touch, vivify: options.vivify, tokens: request.tokens, now };
         let start = self.out.bytes.len();
@@ -57,6 +56,7 @@ impl Call<'_> {
             self.count_lookup(touch.is_some(), true);
             return Flow::Done;
         }
+        self.seat.tenant.detail.count(key, Event::of(&lookup));
         match lookup {
             Lookup::Hit(_) => {
                 if request.value {
@@ -105,7 +105,7 @@ impl Call<'_> {
             mode,
             vivify: vivify.is_some(),
             compare,
-            explicit_cas: request.explicit_cas,
+            explicit_cas: told(request.explicit_cas),
             invalidate: request.invalidate,
             cas: asks_for(request.tokens, b'c'),
         };
@@ -138,6 +138,7 @@ impl Call<'_> {
         };
         self.seat.counters.cmd_meta.count();
         self.count_store(&stored, compare.is_some());
+        self.seat.tenant.detail.count(key, Event::Set);
         if !(request.quiet && status == Status::Done) {
             encode::meta_set(&mut self.out.bytes, status, request, &facts);
         }
@@ -162,7 +163,7 @@ impl Call<'_> {
             invalidate: request.invalidate,
             touch: request.touch.map(|exptime| expiry(exptime, now)),
             remove_value: request.remove_value,
-            explicit_cas: request.explicit_cas,
+            explicit_cas: told(request.explicit_cas),
         };
         let key = request.key.resolve(self.key);
         let old = self.session.old.as_ref();
@@ -177,7 +178,10 @@ impl Call<'_> {
         let counters = &self.seat.counters;
         counters.cmd_meta.count();
         match status {
-            Status::Done => counters.delete_hits.count(),
+            Status::Done => {
+                counters.delete_hits.count();
+                self.seat.tenant.detail.count(key, Event::Delete);
+            }
             _ => counters.delete_misses.count(),
         }
         if !(request.quiet && status == Status::Done) {
@@ -193,7 +197,7 @@ impl Call<'_> {
             delta: request.delta,
             down: request.down,
             compare: told(request.compare),
-            explicit_cas: request.explicit_cas,
+            explicit_cas: told(request.explicit_cas),
             touch,
             vivify: request.vivify.map(|exptime| (request.initial, expiry(exptime, now))),
             cas: asks_for(request.tokens, b'c'),
@@ -298,7 +302,8 @@ impl Reported<'_> {
     }
 }
 
-/// Token to compare with. To memcached 0 means none, except where a value is set.
+/// Token that a client gives an item or compares with. 0 means none, except in the comparison of a
+/// store: no item has it.
 fn told(token: Option<u64>) -> Option<u64> {
     token.filter(|token| *token != 0)
 }

@@ -15,7 +15,7 @@ mod text;
 use entresol_base::Nanos;
 use entresol_cache::{KeyHash, OldValue, PendingRead};
 use entresol_media::Admission;
-use entresol_protocol::{AfterRefusal, KeyBuffer, Limits, Request, Step};
+use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
 
 use crate::moment::Now;
 use crate::tenant::Seat;
@@ -41,6 +41,10 @@ pub struct TurnLimits {
 pub struct Session {
     /// Bytes still to come that belong to a refused request.
     swallow: u64,
+    /// True while the rest of a refused line is still to come.
+    swallow_line: bool,
+    /// Command of the line of keys whose front has been answered.
+    line: Option<KeyLine>,
     /// Keys of the first request that have been answered.
     keys_done: usize,
     /// Old value that the first request waited for.
@@ -53,11 +57,17 @@ impl Session {
         self.old = Some(old);
     }
 
-    /// Returns true while bytes of a refused request are being skipped.
+    /// Returns true if the request before the next byte is not complete.
     #[inline]
     #[must_use]
-    pub fn is_swallowing(&self) -> bool {
-        self.swallow > 0
+    pub fn is_amid_request(&self) -> bool {
+        self.is_swallowing() || self.line.is_some()
+    }
+
+    /// Returns true while bytes of a refused request are being skipped.
+    #[inline]
+    fn is_swallowing(&self) -> bool {
+        self.swallow > 0 || self.swallow_line
     }
 }
 
@@ -145,7 +155,7 @@ impl Executor {
         out: &mut Output,
     ) -> Turn {
         let mut consumed = skip(session, input);
-        if session.swallow > 0 {
+        if session.is_swallowing() {
             return Turn { consumed, then: Then::Read { needed: 1 }, requests: 0 };
         }
         let mut left = limits.requests;
@@ -153,8 +163,8 @@ impl Executor {
         let mut planned = plan::recycle(std::mem::take(&mut self.planned));
         let then = loop {
             let rest = input.get(consumed..).unwrap_or_default();
-            let tail =
-                plan::plan(rest, seat, &limits.protocol, left, &mut planned, &mut self.hashes);
+            let (line, protocol) = (session.line, &limits.protocol);
+            let tail = plan::plan(rest, line, seat, protocol, left, &mut planned, &mut self.hashes);
             let mut call = Call {
                 seat,
                 session,
@@ -172,7 +182,7 @@ impl Executor {
             consumed += skip(session, input.get(consumed..).unwrap_or_default());
             match (stopped, tail) {
                 (Some(then), _) => break then,
-                (None, _) if session.swallow > 0 => break Then::Read { needed: 1 },
+                (None, _) if session.is_swallowing() => break Then::Read { needed: 1 },
                 (None, Tail::Incomplete { needed }) => break Then::Read { needed },
                 (None, Tail::Full) if left == 0 => break Then::Yield,
                 (None, Tail::Full) => {}
@@ -189,7 +199,13 @@ impl Executor {
 fn skip(session: &mut Session, input: &[u8]) -> usize {
     let skipped = usize::try_from(session.swallow).unwrap_or(usize::MAX).min(input.len());
     session.swallow -= skipped as u64;
-    skipped
+    if !session.swallow_line {
+        return skipped;
+    }
+    let rest = input.get(skipped..).unwrap_or_default();
+    let end = memchr::memchr(b'\n', rest);
+    session.swallow_line = end.is_none();
+    skipped + end.map_or(rest.len(), |end| end + 1)
 }
 
 impl<'c> Call<'c> {
@@ -202,6 +218,7 @@ impl<'c> Call<'c> {
                 Flow::Done => {
                     done = planned.end;
                     self.session.keys_done = 0;
+                    self.session.line = planned.line;
                     self.session.old = None;
                 }
                 Flow::Stop(Then::Close) => return (planned.end, Some(Then::Close)),
@@ -218,8 +235,11 @@ impl<'c> Call<'c> {
             return Flow::Stop(stop);
         }
         match planned.step {
-            Step::Request { request, .. } => {
+            Step::Request { request, .. } | Step::Keys { request, .. } => {
                 let flow = self.request(&request, hashes);
+                if matches!((&flow, planned.line), (Flow::Done, None)) {
+                    self.end_retrieval(&request);
+                }
                 if matches!(flow, Flow::Done) {
                     *self.left = self.left.saturating_sub(1);
                 }
@@ -227,8 +247,9 @@ impl<'c> Call<'c> {
                 *self.bytes_left = self.bytes_left.saturating_sub(moved);
                 flow
             }
-            Step::Refused { reply, then, discard, .. } => {
+            Step::Refused { reply, refusal, then, discard, .. } => {
                 self.seat.counters.protocol_errors.count();
+                self.count_refusal(refusal);
                 if let Some(key) = discard {
                     self.discard(key);
                 }
@@ -238,11 +259,23 @@ impl<'c> Call<'c> {
                 match then {
                     AfterRefusal::Continue => {}
                     AfterRefusal::Swallow(bytes) => self.session.swallow = bytes,
+                    AfterRefusal::SwallowLine => self.session.swallow_line = true,
                     AfterRefusal::Close => return Flow::Stop(Then::Close),
                 }
                 Flow::Done
             }
             Step::Incomplete { .. } => Flow::Done,
+        }
+    }
+
+    /// Counts what the parser has refused where memcached counts it: a value that is too large is
+    /// no store, but one with a malformed data block is.
+    fn count_refusal(&self, refusal: Option<Refusal>) {
+        let counters = &self.seat.counters;
+        match refusal {
+            Some(Refusal::TooLarge) => counters.store_too_large.count(),
+            Some(Refusal::BadDataChunk) => counters.cmd_set.count(),
+            _ => {}
         }
     }
 
@@ -269,8 +302,8 @@ impl<'c> Call<'c> {
     fn request(&mut self, request: &Request<'_>, hashes: &[KeyHash]) -> Flow {
         let hash = hashes.first().copied();
         match (request, hash) {
-            (Request::Get { keys, cas }, Some(_)) => self.get(*keys, *cas, None, hashes),
-            (Request::GetAndTouch { keys, cas, exptime }, Some(_)) => {
+            (Request::Get { keys, cas }, _) => self.get(*keys, *cas, None, hashes),
+            (Request::GetAndTouch { keys, cas, exptime }, _) => {
                 self.get(*keys, *cas, Some(*exptime), hashes)
             }
             (Request::Store(store), Some(hash)) => self.store(store, hash),

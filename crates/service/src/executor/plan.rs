@@ -1,7 +1,7 @@
 //! Parses a batch of pipelined requests and starts the memory accesses of all of them.
 
 use entresol_cache::KeyHash;
-use entresol_protocol::{AfterRefusal, Key, KeyBuffer, Limits, Request, Step};
+use entresol_protocol::{AfterRefusal, Key, KeyBuffer, KeyLine, Limits, Request, Step};
 
 use crate::tenant::Seat;
 
@@ -17,6 +17,8 @@ pub(super) struct Planned<'a> {
     pub(super) end: usize,
     /// Number of the batch's hashes that belong to its keys.
     pub(super) keys: usize,
+    /// Command of the line that goes on behind it.
+    pub(super) line: Option<KeyLine>,
 }
 
 /// End of a batch.
@@ -24,13 +26,15 @@ pub(super) struct Planned<'a> {
 pub(super) enum Tail {
     /// The rest is no whole request yet.
     Incomplete { needed: usize },
-    /// There may be more.
+    /// The input may hold further requests.
     Full,
 }
 
-/// Parses at most `requests_max` requests of `input` into `planned`.
+/// Parses at most `requests_max` requests of `input` into `planned`. The first keys may belong to
+/// the command of `line`.
 pub(super) fn plan<'a>(
     input: &'a [u8],
+    mut line: Option<KeyLine>,
     seat: &Seat,
     limits: &Limits,
     requests_max: usize,
@@ -48,18 +52,28 @@ pub(super) fn plan<'a>(
         if rest.is_empty() {
             break Tail::Incomplete { needed: 1 };
         }
-        let step = entresol_protocol::parse(rest, limits);
+        let step = match line {
+            None => entresol_protocol::parse(rest, limits),
+            Some(line) => entresol_protocol::parse_keys(line, rest, limits),
+        };
+        line = None;
         let before = hashes.len();
         match step {
             Step::Incomplete { needed } => break Tail::Incomplete { needed },
             Step::Request { consumed, ref request } => {
                 end += consumed;
                 hash_keys(request, seat, hashes);
-                planned.push(Planned { step, end, keys: hashes.len() - before });
+                planned.push(Planned { step, end, keys: hashes.len() - before, line });
+            }
+            Step::Keys { consumed, ref request, line: command } => {
+                end += consumed;
+                line = Some(command);
+                hash_keys(request, seat, hashes);
+                planned.push(Planned { step, end, keys: hashes.len() - before, line });
             }
             Step::Refused { consumed, then, .. } => {
                 end += consumed;
-                planned.push(Planned { step, end, keys: 0 });
+                planned.push(Planned { step, end, keys: 0, line });
                 if then != AfterRefusal::Continue {
                     break Tail::Full;
                 }

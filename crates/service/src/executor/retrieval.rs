@@ -2,13 +2,22 @@
 
 use entresol_cache::{GetOptions, KeyHash, Lookup};
 use entresol_protocol::encode::{self, ValueFacts};
-use entresol_protocol::{Exptime, Keys, Touch};
+use entresol_protocol::{Exptime, Keys, Request, Touch};
 
 use super::text::expiry;
 use super::{Call, Flow, Hole};
+use crate::detail::Event;
 
 impl Call<'_> {
-    /// Answers the keys of one request, from the first that is not answered yet.
+    /// Ends the reply to a retrieval whose line has been answered to its end.
+    #[inline]
+    pub(super) fn end_retrieval(&mut self, request: &Request<'_>) {
+        if matches!(request, Request::Get { .. } | Request::GetAndTouch { .. }) {
+            self.out.bytes.extend_from_slice(encode::END);
+        }
+    }
+
+    /// Answers the keys of one request or portion of it, from the first that is not answered yet.
     #[inline]
     pub(super) fn get(
         &mut self,
@@ -21,7 +30,7 @@ impl Call<'_> {
         let options = GetOptions { cas, touch, ..GetOptions::default() };
         let first = self.session.keys_done;
         let count = hashes.len();
-        debug_assert!(first < count, "{first} keys of a request for {count} are answered already");
+        debug_assert!(first <= count, "{first} keys of a request for {count} are answered already");
         for (index, (key, hash)) in keys.zip(hashes).enumerate().skip(first) {
             if index > first {
                 if let Some(stop) = self.may_not_start() {
@@ -32,7 +41,6 @@ impl Call<'_> {
             }
             self.get_one(key, *hash, &options);
         }
-        self.out.bytes.extend_from_slice(encode::END);
         Flow::Done
     }
 
@@ -63,9 +71,14 @@ impl Call<'_> {
             Lookup::Hit(_) => {
                 self.out.bytes.extend_from_slice(encode::CRLF);
                 self.count_lookup(touch, true);
+                self.seat.tenant.detail.count(key, Event::Hit);
             }
-            Lookup::Miss => self.count_lookup(touch, false),
+            Lookup::Miss => {
+                self.count_lookup(touch, false);
+                self.seat.tenant.detail.count(key, Event::Miss);
+            }
             Lookup::Pending(read) => {
+                self.seat.tenant.detail.count(key, Event::Hit);
                 self.out.bytes.extend_from_slice(encode::CRLF);
                 let reply = start..self.out.bytes.len();
                 let miss = Vec::new();

@@ -294,7 +294,7 @@ fn statistics_under_memcacheds_names() {
         "STAT touch_hits 1",
         "STAT cmd_meta 1",
         "STAT curr_items 1",
-        "STAT version 1.6.45.0+entresol-",
+        "STAT version 1.6.45\r\n",
         "STAT medium dram",
         "STAT threads 1",
     ] {
@@ -311,7 +311,9 @@ fn statistics_under_memcacheds_names() {
         assert!(reply.ends_with("END\r\n"), "{topic}: {reply}");
     }
     assert_eq!(client.send(b"stats nonsense\r\n"), "ERROR\r\n");
-    assert!(client.send(b"version\r\n").starts_with("VERSION 1.6.45.0+entresol-"));
+    assert_eq!(client.send(b"version\r\n"), "VERSION 1.6.45\r\n");
+    let own = concat!("STAT entresol_version ", env!("CARGO_PKG_VERSION"), "\r\n");
+    assert!(client.send(b"stats\r\n").contains(own));
 }
 
 proptest::proptest! {
@@ -343,4 +345,96 @@ proptest::proptest! {
         }
         proptest::prop_assert_eq!(&whole.output.bytes, &halves.output.bytes);
     }
+}
+
+#[test]
+fn an_expiry_beyond_31_bits_is_over_in_every_command() {
+    for number in ["4294967295", "2147483648", "9223372036854775807"] {
+        let mut client = Client::new();
+        let set = format!("set a 0 {number} 1\r\nv\r\nget a\r\n");
+        assert_eq!(client.send(set.as_bytes()), "STORED\r\nEND\r\n");
+        for change in ["touch a N\r\n", "gat N a\r\n", "mg a TN\r\n"] {
+            assert_eq!(client.send(b"set a 0 0 1\r\nv\r\n"), "STORED\r\n");
+            client.send(change.replace('N', number).as_bytes());
+            assert_eq!(client.send(b"get a\r\n"), "END\r\n", "{change}");
+        }
+        client.send(format!("ms b 1 T{number}\r\nv\r\n").as_bytes());
+        assert_eq!(client.send(b"get b\r\n"), "END\r\n");
+    }
+}
+
+#[test]
+fn of_several_flushes_the_last_counts() {
+    let mut client = Client::new();
+    assert_eq!(
+        client.send(b"flush_all 2\r\nflush_all\r\nset e 0 0 1\r\nx\r\n"),
+        "OK\r\nOK\r\nSTORED\r\n"
+    );
+    client.clock.advance(Duration::from_secs(3));
+    assert_eq!(client.send(b"get e\r\n"), "VALUE e 0 1\r\nx\r\nEND\r\n");
+    client.send(b"flush_all 2\r\nflush_all 10\r\n");
+    client.clock.advance(Duration::from_secs(3));
+    assert_eq!(client.send(b"get e\r\n"), "VALUE e 0 1\r\nx\r\nEND\r\n");
+    client.clock.advance(Duration::from_secs(8));
+    assert_eq!(client.send(b"get e\r\n"), "END\r\n");
+}
+
+#[test]
+fn no_cas_is_zero_whatever_a_client_chose_before() {
+    let mut client = Client::new();
+    for greatest in ["ms k 1 E18446744073709551615\r\n1\r\n", "ma k E18446744073709551615\r\n"] {
+        client.send(b"set k 0 0 1\r\n1\r\n");
+        client.send(greatest.as_bytes());
+        for change in ["ms k 1 c\r\n1\r\n", "ma k c\r\n", "ms k 1 E0 c\r\n1\r\n"] {
+            let reply = client.send(change.as_bytes());
+            let cas: u64 = reply.trim_end().trim_start_matches("HD c").parse().unwrap();
+            assert!(cas > 0, "{greatest}{change}{reply}");
+        }
+        client.send(greatest.as_bytes());
+        client.send(b"md k I\r\n");
+        let reply = client.send(b"mg k c\r\n");
+        assert!(!reply.contains(" c0 ") && !reply.contains(" c0\r"), "{reply}");
+    }
+}
+
+#[test]
+fn refused_stores_are_counted_as_memcached_counts_them() {
+    let mut client = Client::new();
+    let large = format!("set a 0 0 2000000\r\n{}\r\n", "v".repeat(2_000_000));
+    client.send(large.as_bytes());
+    client.send(large.replace("2000000\r", "2000000 noreply\r").as_bytes());
+    client.send(large.replace("set a 0 0 2000000", "ms a 2000000").as_bytes());
+    client.send(b"set a 0 0 1\r\nvv\r\n");
+    client.send(b"mg new N30\r\nma counter N30\r\n");
+    let all = client.send(b"stats\r\n");
+    for row in ["store_too_large 3\r\n", "cmd_set 1\r\n", "total_items 2\r\n"] {
+        assert!(all.contains(&format!("STAT {row}")), "{row} in {all}");
+    }
+}
+
+#[test]
+fn prefixes_are_counted_while_the_detail_is_on() {
+    let mut client = Client::new();
+    client.send(b"set a:0 0 0 1\r\nv\r\n");
+    assert_eq!(client.send(b"stats detail on\r\n"), "OK\r\n");
+    client
+        .send(b"set a:1 0 0 1\r\nv\r\nget a:1\r\nget a:2 b:1\r\nmg a:1\r\ndelete a:1\r\nget x\r\n");
+    assert_eq!(client.send(b"stats detail off\r\n"), "OK\r\n");
+    client.send(b"get a:1\r\n");
+    let counts = "PREFIX a get 3 hit 2 set 1 del 1\r\nPREFIX b get 1 hit 0 set 0 del 0\r\nEND\r\n";
+    assert_eq!(client.send(b"stats detail dump\r\n"), counts);
+}
+
+#[test]
+fn a_cluster_is_named_if_the_configuration_names_it() {
+    let mut client = Client::new();
+    assert_eq!(client.send(b"config get cluster\r\n"), "ERROR\r\n");
+    let machine = config::Machine { memory: ByteSize::gib(64), processors: 1 };
+    let text = "[[tenant]]\nname = \"t\"\nlisten = \"127.0.0.1:1\"\ncluster_version = 7\n\
+                cluster = [\"one:11211\", \"two.example:11212\"]\n";
+    let settings = config::parse("test", text, &machine).unwrap();
+    let limits = settings.limits;
+    client.seat.tenant.change_settings(settings.tenants[0].clone(), limits);
+    let expected = "CONFIG cluster 0 32\r\n7\none||11211 two.example||11212\n\r\nEND\r\n";
+    assert_eq!(client.send(b"config get cluster\r\n"), expected);
 }

@@ -8,6 +8,7 @@ use entresol_protocol::encode;
 use entresol_protocol::{Exptime, Key, Lifetime, StoreVerb};
 
 use super::{Call, Flow, Then};
+use crate::detail::Event;
 
 /// Translates a request's expiry time for the cache.
 pub(super) fn expiry(exptime: Exptime, now: Seconds) -> Expiry {
@@ -64,6 +65,7 @@ impl Call<'_> {
             Stored::NoMemory => encode::NO_MEMORY_STORING,
         };
         self.count_store(&stored, compare.is_some());
+        self.seat.tenant.detail.count(request.key, Event::Set);
         if mode == StoreMode::Set && matches!(stored, Stored::TooLarge | Stored::NoMemory) {
             self.discard(Key::Text(request.key));
         }
@@ -73,7 +75,10 @@ impl Call<'_> {
     /// Counts a finished store.
     pub(super) fn count_store(&self, stored: &Stored, compared: bool) {
         let counters = &self.seat.counters;
-        counters.cmd_set.count();
+        // A store that finds no room has not begun, to memcached.
+        if !matches!(stored, Stored::TooLarge | Stored::NoMemory) {
+            counters.cmd_set.count();
+        }
         match stored {
             Stored::Stored { .. } if compared => counters.cas_hits.count(),
             Stored::Exists => counters.cas_badval.count(),
@@ -105,6 +110,7 @@ impl Call<'_> {
             Deleted::Pending(read) => return Flow::Stop(Then::Fetch(read)),
             Deleted::Deleted => {
                 self.seat.counters.delete_hits.count();
+                self.seat.tenant.detail.count(request.key, Event::Delete);
                 encode::DELETED
             }
             Deleted::NotFound | Deleted::Exists => {

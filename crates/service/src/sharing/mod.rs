@@ -16,12 +16,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use entresol_sharing::{
-    Controller, Reading, Settings as SharingSettings, SettingsErrors, TenantId,
+    Controller, PolicySettings, Reading, Settings as SharingSettings, SettingsErrors, TenantId,
 };
 use parking_lot::{Condvar, Mutex};
 
 use crate::registry::Registry;
 use crate::tenant::Tenant;
+use crate::threads;
 use follow::Followed;
 use logged::Logged;
 
@@ -136,6 +137,11 @@ impl Sharing {
         if released {
             (self.released)();
         }
+        let settings = controller.settings();
+        if matches!(settings.policy, PolicySettings::None) && settings.groups.is_empty() {
+            // Only views want the readings, and show whole seconds.
+            return REST_MAX;
+        }
         turn.next.since(self.registry.clock.now()).min(REST_MAX)
     }
 
@@ -171,8 +177,11 @@ impl SharingThread {
     /// Fails if the system has no thread left.
     pub fn start(sharing: Arc<Sharing>) -> io::Result<SharingThread> {
         let runs = Arc::clone(&sharing);
-        let thread =
-            std::thread::Builder::new().name("sharing".to_owned()).spawn(move || runs.run())?;
+        let run = move || {
+            runs.run();
+            Ok(())
+        };
+        let thread = threads::supervised("sharing", Arc::clone(&sharing.registry), run)?;
         Ok(SharingThread { sharing, thread: Some(thread) })
     }
 

@@ -7,16 +7,16 @@ use crate::error::SettingsError;
 /// A policy with its parameters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum PolicySettings {
-    /// No policy, for comparison.
+    /// Tenants are free, for comparison.
     #[default]
     None,
-    /// No tenant uses more than its share of a medium.
+    /// Tenants use at most their share of a medium.
     Limit(LimitSettings),
-    /// No tenant moves more bytes a second than its limit; for comparison.
+    /// Tenants move at most the bytes a second of their limits; for comparison.
     Bandwidth(BandwidthSettings),
     /// Latency-critical tenants keep their targets.
     Qos(QosSettings),
-    /// All tenants are slowed alike.
+    /// Tenants are slowed alike.
     Fair(FairSettings),
     /// Each tenant gets its weight's part, and what others leave.
     Proportional(ProportionalSettings),
@@ -67,10 +67,10 @@ impl PolicySettings {
 /// Way of enforcing shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Enforcement {
-    /// By the account's bucket: exact in every interval.
+    /// The account's bucket: exact in every interval.
     #[default]
     Bucket,
-    /// By the paper's algorithm 1: a tenant that has used up its share of an epoch is stopped until
+    /// The paper's algorithm 1: a tenant that has used up its share of an epoch is stopped until
     /// the next one. It leaks use between two ticks, and at the border of two epochs.
     Epochs(EpochSettings),
 }
@@ -277,10 +277,10 @@ impl Default for AloneSettings {
 /// Way in which `fair` slows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FairPace {
-    /// By shares, with steps that are large far from fair and small near it.
+    /// Shares, changed in steps that are large far from fair and small near it.
     #[default]
     Adaptive,
-    /// By delays before each access, changed by this many times 10 ns: the paper's.
+    /// Delays before each access, changed by this many times 10 ns: the paper's.
     Delays(u32),
 }
 
@@ -333,7 +333,7 @@ impl Default for FairSettings {
 /// Use of a share that its owner leaves idle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Donation {
-    /// No use: it stays idle.
+    /// The share stays idle.
     Never,
     /// Tenants that need it get all of it at once: the paper's option 1.
     Naive,

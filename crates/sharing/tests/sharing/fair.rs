@@ -30,7 +30,7 @@ fn unfairness(bench: &Bench, ids: &[u32]) -> f64 {
 }
 
 #[test]
-fn slow_downs_become_equal_and_stay_so() {
+fn slowdowns_become_equal_and_stay_so() {
     let loads = [(1, light()), (2, intensive())];
     let mut bench = bench(FairSettings::default(), vec![tenant(1), tenant(2)]);
     bench.run(millis(150), |_, slowed| device(&loads, slowed));
@@ -73,7 +73,7 @@ fn after_fair_rounds_all_are_released_a_step() {
 }
 
 #[test]
-fn weights_make_slow_downs_unequal_by_as_much() {
+fn weights_make_slowdowns_unequal_by_as_much() {
     let loads = [(1, intensive()), (2, intensive())];
     let heavy = TenantSettings { weight: 1.5, ..tenant(1) };
     let mut bench = bench(FairSettings::default(), vec![heavy, tenant(2)]);
@@ -84,7 +84,7 @@ fn weights_make_slow_downs_unequal_by_as_much() {
 }
 
 #[test]
-fn a_limit_of_slow_down_is_kept_at_the_others_cost_and_no_further() {
+fn a_limit_of_slowdown_is_kept_at_the_others_cost_and_no_further() {
     let guarded = TenantSettings { slowdown_max: Some(1.5), ..tenant(1) };
     let fair = FairSettings { equalise: false, ..FairSettings::default() };
     let mut bench = bench(fair, vec![guarded, tenant(2), tenant(3)]);
@@ -207,7 +207,7 @@ impl Drive {
 }
 
 #[test]
-fn on_a_restless_drive_slow_downs_are_shown_right_and_a_constant_load_comes_to_rest() {
+fn on_a_restless_drive_slowdowns_are_shown_right_and_a_constant_load_comes_to_rest() {
     let mut drive = Drive::new();
     let mut bench = bench(FairSettings::default(), vec![tenant(READS), tenant(WRITES)]);
     bench.run(seconds(60), |now, slowed| drive.rates(now, slowed));

@@ -30,7 +30,7 @@ pub(super) struct Atom {
 /// Lines whose newest contents may not be durable.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// For each line of the region its index in `dirty`, plus one.
+    /// Index in `dirty`, plus one, of each line of the region.
     slots: Vec<u32>,
     dirty: Vec<Line>,
     spare: Vec<Line>,

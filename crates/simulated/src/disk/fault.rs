@@ -67,8 +67,10 @@ pub enum Failure {
     /// The device failed (EIO). After such a sync the kernel takes its dirty data for written; it
     /// is unknown if any of it was, and a later sync does not change that.
     Io,
-    /// No room (ENOSPC).
+    /// The disk has no room (ENOSPC).
     NoSpace,
+    /// A quota is used up (EDQUOT).
+    Quota,
     /// A passing condition (EINTR, EAGAIN): the call may succeed when repeated.
     Transient,
 }
@@ -78,6 +80,7 @@ impl Failure {
         match self {
             Failure::Io => io::Error::other("the device failed (a fault of the simulated disk)"),
             Failure::NoSpace => io::ErrorKind::StorageFull.into(),
+            Failure::Quota => io::ErrorKind::QuotaExceeded.into(),
             Failure::Transient => io::ErrorKind::Interrupted.into(),
         }
     }
@@ -106,9 +109,9 @@ pub enum Effect {
 /// Repetition of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Repeat {
-    /// At one call.
+    /// Once, at that call.
     Once,
-    /// At that call and every later matching one.
+    /// Repeated at every later matching call as well.
     EverAfter,
 }
 

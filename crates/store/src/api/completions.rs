@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use entresol_base::sync::{Condvar, Mutex};
@@ -262,6 +263,10 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
+        if self.shared.core.process.is_another() {
+            // The threads are not in this process.
+            return self.threads.drain(..).for_each(std::mem::forget);
+        }
         self.shared.queues.lock().is_over = true;
         self.shared.may_read.notify_all();
         self.shared.may_write.notify_all();
@@ -336,7 +341,7 @@ impl Shared {
             let is_durable = writes.iter().any(|write| write.is_durable);
             let written: Vec<_> =
                 writes.iter().map(|write| (write, write.batch.write_to(&self.core))).collect();
-            let mut synced = if is_durable { self.core.sync() } else { Ok(()) };
+            let mut synced = if is_durable { self.core.sync_written() } else { Ok(()) };
             let mut done = Vec::new();
             for (write, mut result) in written {
                 if write.is_durable && result.is_ok() && synced.is_err() {
@@ -368,7 +373,8 @@ impl Shared {
         queues.done.extend(done);
         drop(queues);
         if was_empty {
-            (self.wake)();
+            // A panic was printed. The completions stay, and the next call of `take` returns them.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.wake)()));
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::engine::threads::{
     keep_compacting, keep_durable, keep_flushing, keep_preloading, keep_spares,
 };
 use crate::engine::{Core, statistics};
-use crate::manifest::{KvsState, Manifest, VolumeState};
+use crate::manifest::{KvsState, Manifest, VolumeState, is_unfinished};
 use crate::names;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name, whole_seconds};
 use crate::policy::MediaClass;
@@ -169,10 +169,22 @@ impl Kvdb {
             }
             manifest.volumes.push(state);
         }
-        manifest.save(&**directory)?;
-        let home = Arc::clone(directory);
-        let given = others.iter().map(|place| place.directory.clone()).collect();
-        Kvdb::assemble(Opening { home, given, options, clock, lock, read_only: false }, manifest)
+        let opening = Opening {
+            home: Arc::clone(directory),
+            given: others.iter().map(|place| place.directory.clone()).collect(),
+            options,
+            clock,
+            read_only: false,
+        };
+        let saved = manifest.save(&**directory);
+        match saved.and_then(|_| Kvdb::assemble(opening, manifest)) {
+            Ok((core, threads)) => Ok(Kvdb { core, threads, _lock: Mutex::new(lock) }),
+            Err(error) => {
+                // They were empty, and locked since.
+                volumes.iter().for_each(remove_files);
+                Err(error)
+            }
+        }
     }
 
     /// Opens the store in a directory.
@@ -228,17 +240,27 @@ impl Kvdb {
         options.check()?;
         let lock = home.lock()?;
         let Some(mut manifest) = Manifest::load(&*home)? else {
-            return Err(StoreError::NoStore { directory: home.path().to_owned() });
+            let directory = home.path().to_owned();
+            return Err(match is_unfinished(&*home)? {
+                true => StoreError::Unfinished { directory },
+                false => StoreError::NoStore { directory },
+            });
         };
         volumes::note_moved(&mut manifest, &given)?;
-        Kvdb::assemble(Opening { home, given, options, clock, lock, read_only }, manifest)
+        let opening = Opening { home, given, options, clock, read_only };
+        let (core, threads) = Kvdb::assemble(opening, manifest)?;
+        Ok(Kvdb { core, threads, _lock: Mutex::new(lock) })
     }
 
-    fn assemble(opening: Opening, manifest: Manifest) -> Result<Kvdb, StoreError> {
+    /// Opens the store of a locked directory, and starts its threads.
+    fn assemble(
+        opening: Opening,
+        manifest: Manifest,
+    ) -> Result<(Arc<Core>, Vec<JoinHandle<()>>), StoreError> {
         let needed = manifest.descriptors();
         let opened = opening.core(manifest);
-        let (core, lock) = opened.map_err(|error| error.with_descriptors(needed))?;
-        let core = Arc::new(core);
+        let opened = opened.map_err(|error| error.with_descriptors(needed).of_what_is_held());
+        let core = Arc::new(opened?);
         let mut threads = Vec::new();
         if let Some(log) = &core.writes.log {
             if log.is_of_reserve() {
@@ -254,7 +276,7 @@ impl Kvdb {
             threads.push(spawn("store-compact", keep_compacting));
             threads.push(spawn("store-preload", keep_preloading));
         }
-        Ok(Kvdb { core, threads, _lock: Mutex::new(lock) })
+        Ok((core, threads))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -334,6 +356,7 @@ impl Kvdb {
         let mut next = manifest.clone();
         let dropped = next.kvs.remove(place);
         core.files.save(&mut manifest, next)?;
+        core.files.dropped_names.lock().insert(KvsId(dropped.id), dropped.name.clone());
         core.files.dropped.add(KvsId(dropped.id));
         core.files.current.change(|view| {
             view.runs.remove(&KvsId(dropped.id));
@@ -393,7 +416,8 @@ impl Kvdb {
     }
 
     /// Creates a queue of reads and writes for an event loop. A thread of the store calls `wake`
-    /// whenever the list of completions was empty and no longer is.
+    /// whenever the list of completions was empty and no longer is. A panic in `wake` is printed,
+    /// and the queue goes on.
     ///
     /// # Errors
     /// Fails if the options are not valid, or if the system refuses a thread.
@@ -527,7 +551,25 @@ impl Kvdb {
         self.end()
     }
 
+    /// Closes the store and removes it with all its data: for a store that was just made, when what
+    /// it was made for fails. The directories stay.
+    ///
+    /// # Errors
+    /// Fails if the disk fails. The rest of the store may then be there.
+    pub fn remove(mut self) -> Result<(), StoreError> {
+        self.core.log()?;
+        let volumes = self.volumes();
+        let ended = self.end();
+        volumes.iter().for_each(remove_files);
+        ended
+    }
+
     fn end(&mut self) -> Result<(), StoreError> {
+        if self.core.process.is_another() {
+            // The threads are not in this process, and the files are the other one's.
+            self.threads.drain(..).for_each(std::mem::forget);
+            return Err(StoreError::Forked);
+        }
         if self.core.is_closed.swap(true, Relaxed) {
             return Ok(());
         }
@@ -552,6 +594,18 @@ impl Kvdb {
         self.core.files.current.change(|view| *view = View::default());
         done
     }
+}
+
+/// Removes a store's files from a volume, as far as the disk allows.
+fn remove_files(volume: &Volume) {
+    let directory = &volume.directory;
+    // Without its manifest, the rest is no store.
+    let _ = directory.remove(names::MANIFEST);
+    let found = directory.list().unwrap_or_default();
+    for entry in found.iter().filter(|entry| !entry.is_directory && names::is_own(&entry.name)) {
+        let _ = directory.remove(&entry.name);
+    }
+    let _ = directory.sync();
 }
 
 /// Flushes the memtables that recovery rebuilt from the log. When only the reserve has room for

@@ -30,7 +30,7 @@ pub struct Kvs {
 /// Keys that a prefix matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Matches {
-    /// No key.
+    /// The prefix matches no key.
     None,
     /// One key, and its value.
     One(Vec<u8>, Vec<u8>),
@@ -154,7 +154,7 @@ impl Kvs {
         let held =
             self.lock(if mutation_site!("a compare-and-set locks its key") { &[] } else { key });
         let view = self.core.files.current.get();
-        let found = self.core.find(&view, self.id, key, Sequence::MAX, &mut Vec::new())?;
+        let found = self.core.find(&view, self.id, key, (Sequence::MAX, None), &mut Vec::new())?;
         if found.map(|version| version.sequence) != known {
             return Err(StoreError::Conflict);
         }
@@ -246,7 +246,10 @@ impl Kvs {
     /// Fails if the store is closed.
     pub fn cursor(&self, options: CursorOptions) -> Result<Cursor, StoreError> {
         self.check_there()?;
-        self.cursor_at(&Snapshot::of(&self.core), options)
+        let look = self.core.dead_keys.announce(self.id, self.core.writes.log.as_ref());
+        let mut cursor = self.cursor_at(&Snapshot::of(&self.core), options)?;
+        cursor.may_note_dead_keys(look);
+        Ok(cursor)
     }
 
     /// Creates a cursor over the keys as they are in a snapshot of the same store.

@@ -100,12 +100,12 @@ fn find_in_snapshot(
 ) -> Result<Lookup, StoreError> {
     let (view, at) = snapshot.parts();
     if let Some(cached) = core.caches.entries.find(&core.caches.entries.name(kvs, key), at, out) {
-        return Ok(match core.files.time.has_ended(cached.expiry) {
+        return Ok(match core.files.time.has_ended_at(cached.expiry, Some(snapshot.seconds())) {
             true => Lookup::Nothing,
             false => Lookup::Here,
         });
     }
-    let version = core.find(view, kvs, key, at, out)?;
+    let version = core.find(view, kvs, key, (at, Some(snapshot.seconds())), out)?;
     Ok(match version.map(|version| version.value) {
         None | Some(ValuePlace::Gone) => Lookup::Nothing,
         Some(ValuePlace::Here) => Lookup::Here,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use entresol_base::mutation_site;
 use entresol_base::thread;
+use entresol_base::{Seconds, mutation_site};
 
 use crate::StoreError;
 use crate::engine::Core;
@@ -18,6 +18,8 @@ pub struct Snapshot {
     store: Arc<Current>,
     view: Arc<View>,
     at: Sequence,
+    /// Time at which it was taken. What had not expired then is there for its readers.
+    seconds: Seconds,
 }
 
 impl Snapshot {
@@ -29,10 +31,17 @@ impl Snapshot {
             let view = core.files.current.get();
             thread::step();
             let at = core.published();
+            let seconds = core.files.time.now();
             if Arc::ptr_eq(&view, &core.files.current.get())
                 || mutation_site!("a snapshot's number is as old as its view")
             {
-                return Snapshot { store: core.files.current.clone(), view, at };
+                debug_assert!(
+                    view.newest_flushed() <= at,
+                    "a snapshot of write {} has a run up to {}, so it would miss versions",
+                    at.0,
+                    view.newest_flushed().0,
+                );
+                return Snapshot { store: core.files.current.clone(), view, at, seconds };
             }
         }
     }
@@ -41,6 +50,11 @@ impl Snapshot {
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.at
+    }
+
+    /// Returns the time at which it was taken.
+    pub(crate) fn seconds(&self) -> Seconds {
+        self.seconds
     }
 
     /// Checks that the snapshot belongs to this store.

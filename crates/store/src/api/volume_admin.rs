@@ -117,6 +117,23 @@ impl Kvdb {
         forget_volume(&core.files, &held)
     }
 
+    /// Sets how many bytes a day may be written to a volume, or lifts that budget. Callers' writes
+    /// count and are never refused for it; compaction and moves between classes wait while it is
+    /// used up, unless they make room.
+    ///
+    /// # Errors
+    /// Fails if there is no such volume, or if the disk fails.
+    pub fn set_writes_per_day(&self, path: &Path, bytes: Option<u64>) -> Result<(), StoreError> {
+        let core = self.core();
+        core.log()?;
+        let manifest = &mut *core.files.manifest.lock();
+        let place = volume_at(&core.files.volumes, path)?;
+        place.life.set_writes_per_day(bytes, core.files.moment());
+        core.files.save(manifest, Manifest::clone(manifest))?;
+        core.background.scheduler.tell();
+        Ok(())
+    }
+
     /// Returns the policy of a `Kvs`.
     ///
     /// # Errors

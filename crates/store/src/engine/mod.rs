@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use entresol_base::mutation_site;
+use entresol_media::machine::ProcessMark;
 
 use crate::StoreError;
 use crate::cache::budget::Room;
 use crate::cache::row::RowCache;
+use crate::engine::dead_keys::DeadKeys;
 use crate::engine::read::Waits;
 use crate::engine::threads::RETRY;
 use crate::engine::write::WriteSide;
@@ -20,9 +22,12 @@ use crate::version::files::Files;
 use crate::version::transactions::Transactions;
 use crate::wal::Log;
 
+pub(crate) mod dead_keys;
+mod idle;
 pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod statistics;
+pub(crate) mod sync_deadline;
 pub(crate) mod threads;
 pub(crate) mod write;
 
@@ -33,9 +38,13 @@ pub(crate) struct Core {
     pub(crate) writes: WriteSide,
     pub(crate) background: Background,
     pub(crate) transactions: Transactions,
+    /// Ranges of keys in which nothing lives.
+    pub(crate) dead_keys: DeadKeys,
     pub(crate) options: KvdbOptions,
     pub(crate) recovered: RecoveredLog,
     pub(crate) is_closed: AtomicBool,
+    /// Process that opened the store.
+    pub(crate) process: ProcessMark,
 }
 
 /// Caches of readers, beside the block cache of the runs.
@@ -74,12 +83,24 @@ impl Core {
         self.writes.log.as_ref().ok_or(StoreError::ReadOnly)
     }
 
-    /// Checks that the store is open.
+    /// Checks that the store is open, and that this is the process that opened it.
     ///
     /// # Errors
-    /// Fails if the store is closed.
+    /// Fails if the store is closed, or if the process is a child of the one that opened it.
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<(), StoreError> {
-        if self.is_closed.load(Relaxed) { Err(StoreError::Closed) } else { Ok(()) }
+        if self.is_closed.load(Relaxed) || self.process.is_another() {
+            return Err(self.why_closed());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn why_closed(&self) -> StoreError {
+        match self.process.is_another() {
+            true => StoreError::Forked,
+            false => StoreError::Closed,
+        }
     }
 
     /// Returns the last visible write.
@@ -92,7 +113,17 @@ impl Core {
     /// # Errors
     /// Fails if the disk fails; the store then refuses all further writes.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        let log = self.log()?;
+        self.log()?;
+        self.sync_written()
+    }
+
+    /// Makes writes durable that were acknowledged before the call, even if the store is being
+    /// closed: closing makes them durable as well, so refusing here would be a false answer.
+    ///
+    /// # Errors
+    /// Fails if the disk fails, and if it failed while the store was closed.
+    pub(crate) fn sync_written(&self) -> Result<(), StoreError> {
+        let log = self.log_behind()?;
         let begun = self.files.time.instant();
         let done = log.sync();
         self.writes.stalls.sync.add(self.files.time.instant().since(begun));
@@ -176,5 +207,51 @@ impl Core {
     pub(crate) fn image_context(&self) -> Result<ImageContext<'_>, StoreError> {
         let Core { files, background, options, .. } = self;
         Ok(ImageContext { files, background, log: self.log_behind()?, options })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Batch, CursorOptions, Kvdb, KvsOptions, TransactionOptions};
+
+    #[test]
+    fn a_child_of_the_process_that_opened_a_store_cannot_use_it() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("store");
+        let store = Kvdb::create_at(&path, KvdbOptions::default()).expect("a store");
+        let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+        kvs.put(b"key", b"value").expect("room");
+        let mut cursor = kvs.cursor(CursorOptions::default()).expect("open");
+        let snapshot = store.snapshot().expect("open");
+        let transaction = |store: &Kvdb| store.transaction(TransactionOptions::default());
+        let mut begun = transaction(&store).expect("open");
+        begun.put(&kvs, b"key", b"of the child").expect("fits");
+        let mut batch = Batch::new();
+        batch.put(&kvs, b"key", b"of the child").expect("fits");
+        store.core().process.pretend(true);
+        let refusals = [
+            kvs.put(b"key", b"of the child").map(drop),
+            kvs.delete(b"key").map(drop),
+            kvs.delete_prefix(b"k").map(drop),
+            kvs.get(b"key").map(drop),
+            kvs.get_at(&snapshot, b"key").map(drop),
+            cursor.next().map(drop),
+            store.write(&batch).map(drop),
+            begun.commit_durably().map(drop),
+            transaction(&store).map(drop),
+            store.snapshot().map(drop),
+            store.sync(),
+            store.compact(),
+            store.create_kvs("other", KvsOptions::default()).map(drop),
+            store.statistics().map(drop),
+        ];
+        for (number, refused) in refusals.into_iter().enumerate() {
+            assert!(matches!(refused, Err(StoreError::Forked)), "{number}: {refused:?}");
+        }
+        store.core().process.pretend(false);
+        assert_eq!(kvs.get(b"key").expect("readable"), Some(b"value".to_vec()));
+        drop((cursor, snapshot));
+        store.close().expect("durable");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use entresol_base::Seconds;
+
 use crate::StoreError;
 use crate::cache::row::Cached;
 use crate::engine::Core;
@@ -33,7 +35,7 @@ impl Waits {
 
 impl Core {
     /// Finds the version of a key that a reader at `at` sees. Returns `None` if the key is deleted
-    /// or has expired.
+    /// or has expired, at `seconds` or, if that is `None`, now.
     ///
     /// # Errors
     /// Fails if a disk fails, or if the data read are damaged.
@@ -42,12 +44,13 @@ impl Core {
         view: &View,
         kvs: KvsId,
         key: &[u8],
-        at: Sequence,
+        (at, seconds): (Sequence, Option<Seconds>),
         out: &mut Vec<u8>,
     ) -> Result<Option<Version>, StoreError> {
         let found = view.find(kvs, key, at, out)?;
         let is_there = |version: &Version| {
-            version.value != ValuePlace::Gone && !self.files.time.has_ended(version.expiry)
+            version.value != ValuePlace::Gone
+                && !self.files.time.has_ended_at(version.expiry, seconds)
         };
         Ok(found.filter(is_there))
     }
@@ -127,7 +130,7 @@ impl Core {
         out: &mut Vec<u8>,
     ) -> Result<Option<Version>, StoreError> {
         let before = out.len();
-        let Some(version) = self.find(view, kvs, key, at, out)? else {
+        let Some(version) = self.find(view, kvs, key, (at, None), out)? else {
             out.truncate(before);
             return Ok(None);
         };

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
-use entresol_base::Clock;
-use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
+use entresol_base::{Clock, Nanos, mutation_site};
 use entresol_media::Directory;
-use entresol_media::directory::DirectoryLock;
+use entresol_media::machine::ProcessMark;
 
 use crate::StoreError;
 use crate::cache::block::{BlockCache, CACHE_BYTES_MIN};
 use crate::cache::budget::{Room, Shares};
 use crate::cache::row::RowCache;
+use crate::engine::dead_keys::DeadKeys;
 use crate::engine::read::Waits;
+use crate::engine::sync_deadline::SyncDeadline;
 use crate::engine::write::{WriteSide, WriterStalls};
 use crate::engine::{Caches, Core, RecoveredLog};
 use crate::failure::Failure;
@@ -44,17 +45,16 @@ pub(crate) struct Opening {
     pub(crate) given: Vec<Arc<dyn Directory>>,
     pub(crate) options: KvdbOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) lock: DirectoryLock,
     pub(crate) read_only: bool,
 }
 
 impl Opening {
-    /// Opens the store. Also returns the lock that keeps other processes out.
+    /// Opens the store, whose home the caller has locked.
     ///
     /// # Errors
     /// Fails if a disk fails, or if data is damaged.
-    pub(crate) fn core(self, mut manifest: Manifest) -> Result<(Core, DirectoryLock), StoreError> {
-        let Opening { home, given, options, clock, lock, read_only } = self;
+    pub(crate) fn core(self, mut manifest: Manifest) -> Result<Core, StoreError> {
+        let Opening { home, given, options, clock, read_only } = self;
         let volumes =
             Volumes::open(&home, &given, &manifest, VolumeAccess::of(&options, read_only))?;
         let volumes = Arc::new(volumes);
@@ -71,58 +71,69 @@ impl Opening {
         let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
         let closed: Vec<_> = generations.into_iter().rev().collect();
         closed.iter().for_each(|(closed, _)| closed.take_room(&room));
-        let current =
-            Arc::new(Current::new(View { young: young.clone(), closed, runs, segments }, &room));
-        let log = match read_only {
-            true => None,
-            false => {
-                let rotated = rotated(current.clone(), work.clone());
-                let Shares { segment_bytes, generation, .. } = shares;
-                Some(Log::begin(
-                    volumes.clone(),
-                    manifest.store,
-                    LogOptions { segment_bytes, generation, room: room.clone() },
-                    LogBeginning { last, next_segment, generation: young },
-                    failure.clone(),
-                    work.clone(),
-                    rotated,
-                )?)
-            }
+        let current = Arc::new(Current::new(
+            View { young: young.clone(), closed, runs, segments },
+            clock.clone(),
+            &room,
+            &volumes,
+        ));
+        let Shares { segment_bytes, generation, .. } = shares;
+        let options_of_log = LogOptions { segment_bytes, generation, room: room.clone() };
+        let begin_log = || {
+            Log::begin(
+                volumes.clone(),
+                manifest.store,
+                options_of_log,
+                LogBeginning { last, next_segment, generation: young },
+                failure.clone(),
+                work.clone(),
+                rotated(current.clone(), work.clone()),
+            )
         };
+        let log = (!read_only).then(begin_log).transpose()?;
+        let time = StoreTime::new(clock.clone(), seconds_of(&manifest), manifest.seconds_ahead);
         let dropped = dropped_before(&manifest, &current.get());
         let read_frequency = read_frequency_of(&*home, &manifest, last, options.memory_bytes);
         let files = Files {
             volumes,
-            time: StoreTime::new(clock, seconds_of(&manifest)),
+            time,
             manifest: Mutex::new(manifest),
             current,
             pages,
             dropped,
+            dropped_names: Mutex::new(BTreeMap::new()),
             unreadable,
             failure,
-            manifest_bytes: AtomicU64::new(0),
         };
-        let core = Core {
+        let writes = writes_of(log, last, &options, files.time.instant());
+        Ok(Core {
             files,
-            caches: Caches {
-                entries: RowCache::new(shares.entries, &room)?,
-                room,
-                waits: Waits::default(),
-            },
-            writes: WriteSide {
-                log,
-                last_recovered: last,
-                full: KvsBits::new(),
-                stalls: WriterStalls::default(),
-            },
+            caches: caches_of(room, shares.entries)?,
+            writes,
             background: Background::new(work, read_frequency),
             transactions: Transactions::default(),
+            dead_keys: DeadKeys::default(),
             options,
             recovered: RecoveredLog { uncertain_behind, records_read: records },
             is_closed: AtomicBool::new(false),
-        };
-        Ok((core, lock))
+            process: ProcessMark::new(),
+        })
     }
+}
+
+fn caches_of(room: Arc<Room>, bytes: u64) -> Result<Caches, StoreError> {
+    Ok(Caches { entries: RowCache::new(bytes, &room)?, room, waits: Waits::default() })
+}
+
+fn writes_of(
+    log: Option<Log>,
+    last_recovered: Sequence,
+    options: &KvdbOptions,
+    now: Nanos,
+) -> WriteSide {
+    let deadline = SyncDeadline::new(options.durability_interval, options.lag_max(), now);
+    let (full, stalls) = (KvsBits::new(), WriterStalls::default());
+    WriteSide { log, last_recovered, full, stalls, deadline }
 }
 
 /// Prepares the store for writes, after the files that its manifest names were opened. `is_whole`

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_media::MappedKind;
+use entresol_media::endurance::{BudgetState, DriveWritten};
 use serde::Serialize;
 
 use crate::StoreError;
@@ -13,7 +14,7 @@ use crate::cache::budget::Shares;
 use crate::cache::row::RowCacheCounts;
 use crate::engine::Core;
 use crate::manifest;
-use crate::manifest::KvsState;
+use crate::manifest::{KvsState, LifeCounts};
 use crate::names;
 use crate::policy::MediaClass;
 use crate::scheduler::Stall;
@@ -23,7 +24,7 @@ use crate::upkeep::image_writer::MemtableImageStatistics;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::version::files::live_segments;
 use crate::version::view::View;
-use crate::volumes::{MissingVolumeState, MoveCause, OpenVolume};
+use crate::volumes::{MissingVolumeState, OpenVolume};
 use crate::wal::{Log, Written};
 
 /// Activity of a store since it was opened, and its current contents.
@@ -46,6 +47,11 @@ pub struct Statistics {
     pub stalls: StallStatistics,
     /// Background work that is due.
     pub debt: DebtStatistics,
+    /// Earlier states that snapshots, cursors and transactions hold.
+    pub held: HeldStatistics,
+    /// Seconds by which the store's time, which never goes back, is ahead of the clock. A clock
+    /// that was wrong, if only once, is the reason.
+    pub seconds_ahead: u32,
     /// Statistics of each `Kvs`.
     pub kvs: Vec<KvsStatistics>,
     /// Log records that were read when the store was opened. Records before the watermark of a
@@ -73,10 +79,47 @@ pub struct MediumStatistics {
     pub kind: Option<&'static str>,
     /// Bytes written since the store was opened.
     pub written: WrittenBytes,
+    /// Life of the drive beneath.
+    pub life: LifeStatistics,
     /// Bytes read since the store was opened.
     pub read: ReadBytes,
     /// Bytes held now.
     pub space: SpaceBytes,
+}
+
+/// Life of the drive beneath a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LifeStatistics {
+    /// Bytes written since the volume was added. A process that ended without closing the store
+    /// has not recorded those since the last flush.
+    pub written: WrittenBytes,
+    /// Budget of bytes a day, which background work keeps to; `None` without one.
+    pub budget: Option<BudgetStatistics>,
+    /// Bytes that the drive says it was told to write over its whole life, by all its users.
+    pub drive_bytes: Option<u64>,
+    /// Name of the drive that says so, or the reason why none does.
+    pub drive: String,
+}
+
+/// Budget of the bytes that a volume is written a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct BudgetStatistics {
+    /// Bytes a day.
+    pub bytes_per_day: u64,
+    /// Bytes that are left now. Background work that can wait does so while none are.
+    pub left_bytes: u64,
+    /// Bytes a day at the rate of the last hour.
+    pub recent_bytes_per_day: u64,
+    /// Seconds until none are left at that rate; `None` if it can go on for ever.
+    pub used_up_in_s: Option<u64>,
+}
+
+impl BudgetStatistics {
+    fn of(state: BudgetState) -> BudgetStatistics {
+        let BudgetState { bytes_per_day, left_bytes, recent_bytes_per_day, used_up_in } = state;
+        let used_up_in_s = used_up_in.map(|time| time.as_secs());
+        BudgetStatistics { bytes_per_day, left_bytes, recent_bytes_per_day, used_up_in_s }
+    }
 }
 
 /// Volume that is missing.
@@ -133,6 +176,24 @@ pub struct WrittenBytes {
 }
 
 impl WrittenBytes {
+    fn of(counts: LifeCounts) -> WrittenBytes {
+        let [user_bytes, log_bytes, flush_bytes, compaction_bytes, moved @ .., manifest_bytes] =
+            counts;
+        let [collected_bytes, demoted_bytes, promoted_bytes, misplaced_bytes, hot_bytes] = moved;
+        WrittenBytes {
+            user_bytes,
+            log_bytes,
+            flush_bytes,
+            compaction_bytes,
+            collected_bytes,
+            demoted_bytes,
+            promoted_bytes,
+            misplaced_bytes,
+            hot_bytes,
+            manifest_bytes,
+        }
+    }
+
     /// Returns the bytes written for all causes.
     #[must_use]
     pub const fn sum(&self) -> u64 {
@@ -228,6 +289,11 @@ pub struct StallStatistics {
     pub wall: Stall,
     /// Waits of `sync` for a sync of the log.
     pub sync: Stall,
+    /// Waits of writers for a sync in the background that was late.
+    pub late_sync: Stall,
+    /// Times by which acknowledged writes became durable later than `durability_interval` after,
+    /// one for each sync that ended too late. No writer waits for these as such.
+    pub sync_lateness: Stall,
     /// Short delays because the memtable image on persistent memory lagged.
     pub memtable_image: Stall,
     /// Waits of background work for its account's share of the medium.
@@ -250,6 +316,20 @@ pub struct DebtStatistics {
     /// Bytes of runs that compaction has to rewrite: all but the oldest, hence largest, run of each
     /// `Kvs`.
     pub compaction_bytes: u64,
+}
+
+/// Earlier states that snapshots, cursors, transactions and reads under way hold, and the store
+/// itself needs no longer. They are freed when their holders are dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HeldStatistics {
+    /// Number of earlier states that are held.
+    pub states: u64,
+    /// Bytes of files that were removed, and still take room.
+    pub file_bytes: u64,
+    /// Bytes of memtable indexes that were flushed.
+    pub memory_bytes: u64,
+    /// Time since the oldest of these states was current, in milliseconds; 0 if there is none.
+    pub oldest_ms: u64,
 }
 
 /// Statistics of a `Kvs` that need no read of its data.
@@ -316,6 +396,8 @@ pub(crate) fn statistics(core: &Core) -> Result<Statistics, StoreError> {
         row_cache,
         stalls,
         debt,
+        held: held(core),
+        seconds_ahead: core.files.time.ahead(),
         kvs,
         log_records_read,
         memtable_images,
@@ -330,6 +412,8 @@ pub(crate) fn stalls(core: &Core) -> StallStatistics {
         slope: counters.slope.get(),
         wall: counters.wall.get(),
         sync: counters.sync.get(),
+        late_sync: counters.late_sync.get(),
+        sync_lateness: core.writes.deadline.lateness.get(),
         memtable_image: counters.image.get(),
         background: core.background.stall.get(),
         segments_made_late: core.writes.log.as_ref().map_or(0, |log| log.written().made_late),
@@ -357,18 +441,11 @@ fn medium(
 ) -> MediumStatistics {
     let is_home = place.number == manifest::HOME;
     let of_home = |bytes: u64| if is_home { bytes } else { 0 };
-    let moved = |cause: MoveCause| place.written.moved[cause as usize].load(Relaxed);
+    let log_bytes = core.writes.log.as_ref().map_or(0, |log| log.bytes_at(place));
     let written = WrittenBytes {
         user_bytes: of_home(log.user),
-        log_bytes: core.writes.log.as_ref().map_or(0, |log| log.bytes_at(place)),
-        flush_bytes: place.written.flush.load(Relaxed),
-        compaction_bytes: place.written.merge.load(Relaxed),
-        collected_bytes: moved(MoveCause::Garbage),
-        demoted_bytes: moved(MoveCause::Aged),
-        promoted_bytes: moved(MoveCause::Returned),
-        misplaced_bytes: moved(MoveCause::Misplaced),
-        hot_bytes: moved(MoveCause::Hot),
-        manifest_bytes: of_home(core.files.manifest_bytes.load(Relaxed)),
+        log_bytes,
+        ..WrittenBytes::of(place.life.written.get())
     };
     let is_here = |name: String| {
         core.files.volumes.find(&name).is_some_and(|found| Arc::ptr_eq(&found, place))
@@ -377,7 +454,7 @@ fn medium(
     let values_read: u64 = view.segments.values().filter(here).map(|it| it.bytes_read()).sum();
     let read = ReadBytes {
         run_bytes: of_home(core.files.pages.bytes_read()),
-        value_bytes: values_read + place.written.values_read.load(Relaxed),
+        value_bytes: values_read + place.life.written.values_read.load(Relaxed),
         compaction_bytes: of_home(core.background.bytes_read.load(Relaxed)),
     };
     let kind = core.writes.log.as_ref().and_then(|log| log.kind_at(place)).map(|kind| match kind {
@@ -404,7 +481,26 @@ fn medium(
     };
     let path = place.directory.path().display().to_string();
     let (class, is_retiring, bytes_max) = (place.class, place.is_retiring(), place.bytes_max());
-    MediumStatistics { path, class, is_retiring, bytes_max, kind, written, read, space }
+    let life = life(core, place, &written);
+    MediumStatistics { path, class, is_retiring, bytes_max, kind, written, life, read, space }
+}
+
+/// Returns the life of a volume to which so much was written since the store was opened.
+fn life(core: &Core, place: &OpenVolume, since_opened: &WrittenBytes) -> LifeStatistics {
+    let (counted, whole) = (place.life.written.get(), WrittenBytes::of(place.life.whole()));
+    // The newest segment of the log is counted when the next one follows.
+    let newest = since_opened.since(&WrittenBytes::of(counted));
+    let written = WrittenBytes {
+        user_bytes: whole.user_bytes + newest.user_bytes,
+        log_bytes: whole.log_bytes + newest.log_bytes,
+        ..whole
+    };
+    let budget = place.life.budget(core.files.moment()).map(BudgetStatistics::of);
+    let (drive, drive_bytes) = match place.directory.drive_written() {
+        DriveWritten::Counted { drive, bytes } => (drive, Some(bytes)),
+        DriveWritten::Unknown(reason) => (reason, None),
+    };
+    LifeStatistics { written, budget, drive_bytes, drive }
 }
 
 fn images(core: &Core, view: &View) -> Option<MemtableImageStatistics> {
@@ -434,6 +530,17 @@ fn mapped_bytes(view: &View) -> u64 {
     let young = view.generations().flat_map(|generation| generation.segments().iter());
     let all = young.chain(view.segments.values()).filter(|segment| segment.is_mapped());
     all.map(|segment| segment.len()).sum()
+}
+
+fn held(core: &Core) -> HeldStatistics {
+    let held = core.files.current.held();
+    let now = core.files.time.instant();
+    HeldStatistics {
+        states: held.views,
+        file_bytes: held.file_bytes,
+        memory_bytes: held.memory_bytes,
+        oldest_ms: held.since.map_or(0, |since| now.since(since).as_millis() as u64),
+    }
 }
 
 fn debt(view: &View, kvs: &[KvsStatistics], transactions: u64) -> DebtStatistics {

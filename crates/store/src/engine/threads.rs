@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use crate::StoreError;
 use crate::engine::Core;
+use crate::engine::idle::IdleWatch;
 use crate::scheduler::IDLE;
 use crate::upkeep::compaction;
 use crate::upkeep::flush::flush;
 use crate::upkeep::preload;
+use crate::wal::Log;
 
 /// Pause of a thread that found no room before its next attempt.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
+/// Most time between attempts of compaction that find no room.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Interval between updates of a memtable image. An image lags by this time and the time of an
 /// update.
 const IMAGE_INTERVAL: Duration = Duration::from_millis(10);
@@ -23,17 +27,40 @@ pub(crate) fn keep_durable(core: &Core) {
         Some(_) => core.options.durability_interval.min(IMAGE_INTERVAL),
         None => core.options.durability_interval,
     };
-    let rest = || match images.is_image_behind() {
+    let deadline = &core.writes.deadline;
+    let rest = |took| match images.is_image_behind() {
         true => core.background.scheduler.is_over(),
-        false => core.background.scheduler.rest(interval),
+        false => core.background.scheduler.rest(deadline.rest(interval, took)),
     };
-    while !rest() {
-        // Writers report a failure of the sync. A sync takes a while, and they go on meanwhile.
-        let _ = log.sync();
+    let mut watch = IdleWatch::default();
+    let mut took = Duration::ZERO;
+    while !rest(took) {
+        took = sync_on_time(core, log);
         images.keep_images();
+        watch.look(core, log);
     }
     let _ = log.sync();
     images.complete_images();
+}
+
+/// Syncs the log within its deadline. A sync takes a while, and writers go on meanwhile until it is
+/// late. Returns the time that it took.
+fn sync_on_time(core: &Core, log: &Log) -> Duration {
+    let (deadline, begun) = (&core.writes.deadline, core.files.time.instant());
+    if log.durable() == log.published() {
+        if deadline.all_durable(begun) {
+            core.background.scheduler.tell();
+        }
+        return Duration::ZERO;
+    }
+    deadline.begin();
+    // Writers report a failure.
+    let done = log.sync();
+    let ended = core.files.time.instant();
+    if done.is_ok() && deadline.end(begun, ended) {
+        core.background.scheduler.tell();
+    }
+    ended.since(begun)
 }
 
 /// Creates spare segments as soon as one was taken. A sync or a flush may take longer than writers
@@ -82,14 +109,21 @@ pub(crate) fn keep_flushing(core: &Core) {
 /// Compacts runs, or moves data between classes, wherever that is worthwhile.
 pub(crate) fn keep_compacting(core: &Core) {
     let context = core.compaction_context();
+    let mut retry = RETRY;
     while !core.background.scheduler.is_over() {
         let seen = core.background.scheduler.events();
         match compaction::compact_one(&context) {
             Ok(true) => core.background.scheduler.tell(),
             Ok(false) => core.background.scheduler.wait(seen, IDLE),
-            Err(error) if may_work_later(&error) => drop(core.background.scheduler.pause(RETRY)),
+            Err(error) if may_work_later(&error) => {
+                // Each attempt may write much before it finds no room.
+                core.background.scheduler.pause(retry);
+                retry = (2 * retry).min(RETRY_MAX);
+                continue;
+            }
             Err(error) => return core.files.failure.set(&error),
         }
+        retry = RETRY;
     }
 }
 

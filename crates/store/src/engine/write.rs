@@ -4,9 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use entresol_base::mutation_site;
+
 use crate::StoreError;
 use crate::cache::row::KeyLocks;
 use crate::engine::Core;
+use crate::engine::sync_deadline::SyncDeadline;
 use crate::engine::threads::RETRY;
 use crate::options::GROUP_BYTES_MAX;
 use crate::policy::{Classes, MediaClass, Policy};
@@ -14,7 +17,6 @@ use crate::scheduler::StallCount;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, Sequence};
 use crate::version::kvs_bits::KvsBits;
-use crate::volumes::FileKind;
 use crate::wal::Log;
 
 /// Delay of a writer for each byte it writes and each excess generation that waits to be flushed.
@@ -28,6 +30,7 @@ pub(crate) struct WriteSide {
     /// `Kvs` whose preferred classes had no room at the last check.
     pub(crate) full: KvsBits,
     pub(crate) stalls: WriterStalls,
+    pub(crate) deadline: SyncDeadline,
 }
 
 /// Waits of writers, by their causes.
@@ -36,6 +39,7 @@ pub(crate) struct WriterStalls {
     pub(crate) slope: StallCount,
     pub(crate) wall: StallCount,
     pub(crate) sync: StallCount,
+    pub(crate) late_sync: StallCount,
     pub(crate) image: StallCount,
 }
 
@@ -51,7 +55,7 @@ impl Core {
     ) -> Result<Sequence, StoreError> {
         let log = self.log()?;
         if let Some(draft) = drafts.iter().find(|draft| self.files.dropped.has(draft.kvs)) {
-            return Err(StoreError::KvsDropped { name: format!("number {}", draft.kvs.0) });
+            return Err(self.files.dropped_error(draft.kvs));
         }
         let is_put = |draft: &Draft<'_>| matches!(draft.kind, Kind::Put | Kind::PutUntil);
         let takes_room = |draft: &&Draft<'_>| is_put(draft) && self.writes.full.has(draft.kvs);
@@ -62,8 +66,11 @@ impl Core {
         if bytes > GROUP_BYTES_MAX {
             return Err(StoreError::Group { bytes, most: GROUP_BYTES_MAX });
         }
-        self.slow_down(bytes)?;
-        let done = log.append(drafts, || held.remove(drafts));
+        self.apply_back_pressure(bytes)?;
+        let done = log.append(drafts, || {
+            self.dead_keys.note_puts(drafts);
+            held.remove(drafts);
+        });
         let last = done.map_err(|error| self.files.refused(error))?;
         if let [draft] = drafts {
             held.put(draft, last);
@@ -72,11 +79,14 @@ impl Core {
     }
 
     /// Slows a writer down if flushes lag: a short delay at first, a wait for the flush at the
-    /// limit. A lagging memtable image also costs a short delay.
+    /// limit. A lagging memtable image also costs a short delay, and a late sync a wait for it.
     ///
     /// # Errors
     /// Fails if the store fails or is closed meanwhile.
-    pub(crate) fn slow_down(&self, bytes: u64) -> Result<(), StoreError> {
+    pub(crate) fn apply_back_pressure(&self, bytes: u64) -> Result<(), StoreError> {
+        if self.waits_for_sync() && !mutation_site!("writers wait for a sync that is late") {
+            self.wait_for_sync()?;
+        }
         let most = self.options.generations_waiting_max as usize;
         let waiting = self.background.scheduler.waiting();
         if let owed @ 1.. = self.image_delay().as_nanos()
@@ -100,10 +110,37 @@ impl Core {
         done
     }
 
-    /// Returns true if a writer would have to wait for a flush or a memtable image.
+    /// Returns true if a writer would have to wait for a sync, a flush or a memtable image.
     pub(crate) fn would_wait(&self) -> bool {
-        self.background.scheduler.waiting() > self.options.generations_waiting_max as usize / 2
+        self.waits_for_sync()
+            || self.background.scheduler.waiting()
+                > self.options.generations_waiting_max as usize / 2
             || !self.image_delay().is_zero()
+    }
+
+    #[inline]
+    fn waits_for_sync(&self) -> bool {
+        self.writes.deadline.stops(self.published(), || self.files.time.instant())
+    }
+
+    /// Waits until acknowledged writes that are not durable are young enough again.
+    ///
+    /// # Errors
+    /// Fails if the store fails or is closed meanwhile.
+    #[cold]
+    fn wait_for_sync(&self) -> Result<(), StoreError> {
+        let begun = self.files.time.instant();
+        loop {
+            let seen = self.background.scheduler.events();
+            if !self.writes.deadline.is_over(self.files.time.instant()) {
+                break;
+            }
+            self.files.failure.check()?;
+            self.check_open()?;
+            self.background.scheduler.wait(seen, RETRY);
+        }
+        self.writes.stalls.late_sync.add(self.files.time.instant().since(begun));
+        Ok(())
     }
 
     fn wait_for_room(&self, most: usize) -> Result<(), StoreError> {
@@ -169,8 +206,8 @@ impl Core {
             named.flat_map(|classes| classes.as_slice().to_vec()).collect();
         let named: Vec<MediaClass> = named.into_iter().collect();
         let classes = Classes::new(&named).unwrap_or(Classes::FASTEST);
-        let room = self.files.volumes.choose_strictly(FileKind::Keys, classes, 0);
-        room.map(drop).map_err(|error| match error {
+        let room = self.files.volumes.choose_for_writes(classes);
+        room.map_err(|error| match error {
             StoreError::NoRoom { what } => StoreError::NoRoom {
                 what: format!(
                     "the policy puts everything on {classes}, and {what}: delete keys, add a \

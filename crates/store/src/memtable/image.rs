@@ -13,7 +13,7 @@
 //! ```text
 //!      0  8 B   "ENTRIMAG"
 //!      8  u32   CRC-32C over the 36 bytes behind this word
-//!     12  u32   format version, 1
+//!     12  u32   format version, 2
 //!     16  u64   the store's identity
 //!     24  u64   the number of the generation's first segment
 //!     32  u64   the sequence of its first write
@@ -21,6 +21,9 @@
 //!   2048        two watermarks, 64 bytes each, written in turn:
 //!               u32 CRC-32C over the 28 bytes behind it, u32 zero, u64 number of earlier
 //!               watermarks, u64 segment, u64 offset and u64 sequence of a record
+//!   2176        written when the store is closed: u32 CRC-32C over the 28 bytes behind it, u32
+//!               zero, u64 sequence of the last watermark, u64 number of lines in use, u32 CRC-32C
+//!               over the bits and these lines, u32 zero
 //!   4096        a bit for each number that a Kvs can have, set if it has records
 //!  12288        lines of 64 bytes: line 0 begins the list of range deletes, the lines behind it
 //!               are chosen by hashes, all others continue a full one
@@ -34,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::checksum;
+use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
 use entresol_media::{Directory, MapOptions, MappedFile, PmemMode};
 
@@ -46,22 +50,26 @@ use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{KvsId, SegmentNumber, Sequence};
 
 const MAGIC: [u8; 8] = *b"ENTRIMAG";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_AT: u64 = 8;
 const HEADER_LEN: usize = 40;
 const WATERMARKS_AT: u64 = 2048;
 const WATERMARK_LEN: usize = 40;
+const SEAL_AT: u64 = WATERMARKS_AT + 2 * LINE_BYTES;
+const SEAL_LEN: usize = 32;
+/// Bytes that are read at once for a checksum.
+const PIECE_BYTES: u64 = 64 << 10;
 const KVS_AT: u64 = 4096;
 const LINES_AT: u64 = 12288;
 const LINE_BYTES: u64 = 64;
 /// Index of the word that links a line to the next.
-const LINK: usize = 7;
+pub(super) const LINK: usize = 7;
 /// Line that begins the list of range deletes.
 const PREFIXES: u64 = 0;
 /// Bytes of segments for each line, as in the table in DRAM.
 const SEGMENT_BYTES_A_LINE: u64 = 800;
-const TAG_SHIFT: u32 = 44;
-const PLACE: u64 = (1 << TAG_SHIFT) - 1;
+pub(super) const TAG_SHIFT: u32 = 44;
+pub(super) const PLACE: u64 = (1 << TAG_SHIFT) - 1;
 /// Records that are looked at before the first of them is entered. Meanwhile the processor fetches
 /// the lines that they go to, hardly one of which is in its caches.
 const RECORDS_AHEAD: usize = 16;
@@ -117,21 +125,34 @@ struct State {
     coming: [Coming; RECORDS_AHEAD],
 }
 
-/// An image that a crash has left, which no longer changes.
+/// An image that an earlier process has left, which no longer changes.
 #[derive(Debug)]
 pub(crate) struct RecoveredImage {
-    lines: Lines,
+    pub(super) lines: Lines,
     pub(crate) watermark: Watermark,
+    /// Statement of a process that closed the store, if one did.
+    seal: Option<Seal>,
+}
+
+/// Statement about an image whose store was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seal {
+    /// Last write that is entered.
+    sequence: Sequence,
+    /// Number of lines in use.
+    end: u64,
+    /// Checksum of the bits and of these lines.
+    crc: u32,
 }
 
 /// Lines of an image.
 #[derive(Debug)]
-struct Lines {
-    file: Arc<dyn MappedFile>,
+pub(super) struct Lines {
+    pub(super) file: Arc<dyn MappedFile>,
     /// Identity of the store, which seeds the hash. Clients that choose keys do not know it.
     store: u64,
     /// Number of lines that hashes choose from.
-    buckets: u64,
+    pub(super) buckets: u64,
     /// Number of lines that there is room for.
     count: u64,
 }
@@ -144,11 +165,11 @@ impl Lines {
 
     /// Returns the hash of a key. It is fixed by the format of images, whereas the hash of tables
     /// in DRAM may change with the next version.
-    fn hash(&self, kvs: KvsId, key: &[u8]) -> u64 {
+    pub(super) fn hash(&self, kvs: KvsId, key: &[u8]) -> u64 {
         filter::hash(key, self.store.wrapping_add(kvs.0.into()))
     }
 
-    fn bucket(&self, hash: u64) -> u64 {
+    pub(super) fn bucket(&self, hash: u64) -> u64 {
         1 + ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u64
     }
 
@@ -156,7 +177,7 @@ impl Lines {
         self.file.prefetch(LINES_AT + self.bucket(hash) * LINE_BYTES);
     }
 
-    fn get(&self, line: u64) -> [u64; 8] {
+    pub(super) fn get(&self, line: u64) -> [u64; 8] {
         let mut bytes = [0; LINE_BYTES as usize];
         self.file.read(LINES_AT + line * LINE_BYTES, &mut bytes);
         let words = bytes.as_chunks::<8>().0;
@@ -164,7 +185,7 @@ impl Lines {
     }
 
     /// Returns the line that continues a line, if there is one. It must be a later line.
-    fn next(&self, line: u64, words: &[u64; 8]) -> Result<Option<u64>, StoreError> {
+    pub(super) fn next(&self, line: u64, words: &[u64; 8]) -> Result<Option<u64>, StoreError> {
         match words[LINK] {
             0 => Ok(None),
             next if next > line && next > self.buckets && next < self.count => Ok(Some(next)),
@@ -174,6 +195,19 @@ impl Lines {
                 Err(StoreError::Damaged { path, offset, what })
             }
         }
+    }
+
+    /// Returns the checksum of the bits and of the lines before `end`.
+    fn checksum(&self, end: u64) -> u32 {
+        let (mut at, end) = (KVS_AT, LINES_AT + end * LINE_BYTES);
+        let (mut crc, mut piece) = (0, vec![0; PIECE_BYTES as usize]);
+        while at < end {
+            let piece = &mut piece[..PIECE_BYTES.min(end - at) as usize];
+            self.file.read(at, piece);
+            crc = checksum::crc32c_append(crc, piece);
+            at += piece.len() as u64;
+        }
+        crc
     }
 
     fn set(&self, line: u64, word: usize, value: u64) {
@@ -417,11 +451,16 @@ impl NewImage {
         Ok(())
     }
 
-    /// Makes the last watermark durable.
+    /// Makes the last watermark durable, with a checksum of all entries. Nothing is entered
+    /// afterwards.
     ///
     /// # Errors
     /// Fails if the disk fails.
     pub(crate) fn settle(&self) -> Result<(), StoreError> {
+        let state = self.state.lock();
+        let (sequence, end) = (Sequence(state.at.next.0 - 1), state.end);
+        let seal = Seal { sequence, end, crc: self.lines.checksum(end) };
+        self.lines.file.write(SEAL_AT, &seal.encode());
         self.lines.file.persist(WATERMARKS_AT, 0).map_err(|cause| self.failed(cause))
     }
 
@@ -432,20 +471,33 @@ impl NewImage {
 }
 
 impl RecoveredImage {
-    /// Opens the image that a crash has left of a generation. Returns `None` if there is none with
-    /// a valid watermark.
+    /// Opens the image that an earlier process has left of a generation. Returns `None` if there is
+    /// none with a valid watermark, or the store was closed and the image has changed since.
     pub(crate) fn open(
         directory: &dyn Directory,
         owner: Owner,
         pmem: PmemMode,
     ) -> Option<RecoveredImage> {
-        let name = names::of_image(owner.segment);
-        let options =
-            MapOptions { create: None, magic: Some(MAGIC), pmem: Some(pmem), read_only: true };
+        let (image, found) = RecoveredImage::find_any(directory, owner.segment, Some(pmem))?;
+        let is_whole = !image.is_changed()
+            || mutation_site!("an image that has changed since the store was closed is not used");
+        (found == owner && is_whole).then_some(image)
+    }
+
+    /// Opens the image that begins with a segment, whatever it holds. Also returns the generation
+    /// that it is of. Returns `None` if there is none with a valid watermark.
+    pub(crate) fn find_any(
+        directory: &dyn Directory,
+        segment: SegmentNumber,
+        pmem: Option<PmemMode>,
+    ) -> Option<(RecoveredImage, Owner)> {
+        let name = names::of_image(segment);
+        let options = MapOptions { create: None, magic: Some(MAGIC), pmem, read_only: true };
         let file = directory.map_file(&name, &options).ok()?;
         let mut head = [0; HEADER_LEN];
         file.read(HEADER_AT, &mut head);
-        let buckets = u64_at(&head, 32)?;
+        let (store, buckets) = (u64_at(&head, 8)?, u64_at(&head, 32)?);
+        let owner = Owner { store, segment, first: Sequence(u64_at(&head, 24)?) };
         let room = file.len().checked_sub(LINES_AT)? / LINE_BYTES;
         if buckets == 0 || buckets >= room || head != header(owner, buckets) {
             return None;
@@ -456,7 +508,20 @@ impl RecoveredImage {
             Watermark::decode(&bytes)
         });
         let (_, watermark) = watermark.max_by_key(|(number, _)| *number)?;
-        Some(RecoveredImage { lines: Lines::of(file, owner.store, buckets), watermark })
+        let mut bytes = [0; SEAL_LEN];
+        file.read(SEAL_AT, &mut bytes);
+        let seal = Seal::decode(&bytes).filter(|seal| seal.end <= room);
+        Some((
+            RecoveredImage { lines: Lines::of(file, owner.store, buckets), watermark, seal },
+            owner,
+        ))
+    }
+
+    /// Returns true if a process has closed the store, and the image is no longer what it was then.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.seal.is_some_and(|Seal { sequence, end, crc }| {
+            sequence != self.watermark.sequence || self.lines.checksum(end) != crc
+        })
     }
 
     /// Returns the place of a key's newest record in the image.
@@ -519,6 +584,26 @@ impl Watermark {
     }
 }
 
+impl Seal {
+    fn encode(self) -> [u8; SEAL_LEN] {
+        let mut bytes = [0; SEAL_LEN];
+        bytes[8..16].copy_from_slice(&self.sequence.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.end.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.crc.to_le_bytes());
+        let crc = checksum::crc32c(&bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; SEAL_LEN]) -> Option<Seal> {
+        if !checksum::matches(u32_at(bytes, 0)?, &bytes[4..]) {
+            return None;
+        }
+        let (sequence, end) = (Sequence(u64_at(bytes, 8)?), u64_at(bytes, 16)?);
+        Some(Seal { sequence, end, crc: u32_at(bytes, 24)? })
+    }
+}
+
 fn header(Owner { store, segment, first }: Owner, buckets: u64) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
@@ -531,7 +616,7 @@ fn header(Owner { store, segment, first }: Owner, buckets: u64) -> [u8; HEADER_L
     bytes
 }
 
-fn tag(hash: u64) -> u64 {
+pub(super) fn tag(hash: u64) -> u64 {
     hash & 0xF_FFFF
 }
 

@@ -28,6 +28,7 @@ use ordered::Ordered;
 use table::Table;
 
 pub(crate) mod image;
+mod image_check;
 pub(crate) mod key;
 mod ordered;
 pub(crate) mod own;

@@ -12,6 +12,7 @@ use crate::api::kvdb::Kvdb;
 use crate::manifest::{LogState, Manifest, VolumeState};
 use crate::names;
 use crate::policy::MediaClass;
+use crate::repair::unfinished::{self, Unfinished};
 use crate::types::{KvsId, Sequence};
 use crate::upkeep::file_copy::{Source, copy};
 use crate::version::view::View;
@@ -22,9 +23,9 @@ use crate::volumes::check_apart;
 pub struct Checkpoint {
     /// Last write in the copy, which has all writes up to it and none behind it.
     pub last: Sequence,
-    /// Number of files, without the manifest.
+    /// Number of copied files, without the manifest.
     pub files: u64,
-    /// Bytes of these files.
+    /// Bytes of the copied files.
     pub bytes: u64,
 }
 
@@ -81,7 +82,8 @@ impl Kvdb {
     /// `progress` ended the copy early.
     ///
     /// The copy gets its manifest once everything in it is durable, and is no store before that:
-    /// the remains of a crashed checkpoint do not open. Files are copied, not linked. Two stores
+    /// the remains of a crashed checkpoint do not open, and the next copy to the same directory
+    /// replaces them. Files are copied, not linked. Two stores
     /// cannot both lock a linked file, and one flipped bit would damage both. Files are copied as
     /// they are: [`check`](crate::check()) tells whether they are intact.
     ///
@@ -94,9 +96,22 @@ impl Kvdb {
         progress: &mut dyn FnMut(CheckpointProgress) -> ControlFlow<()>,
     ) -> Result<Option<Checkpoint>, StoreError> {
         let _lock = to.lock()?;
-        if !to.list()?.is_empty() {
-            return Err(StoreError::Exists { directory: to.path().to_owned() });
+        unfinished::begin(&**to)?;
+        let made = self.copy_to(to, progress);
+        if !matches!(made, Ok(Some(_))) {
+            unfinished::undo(to);
+            return made;
         }
+        unfinished::complete(to)?;
+        made
+    }
+
+    /// Copies the current state of the store, with a manifest that is not named as one yet.
+    fn copy_to(
+        &self,
+        to: &Arc<dyn Directory>,
+        progress: &mut dyn FnMut(CheckpointProgress) -> ControlFlow<()>,
+    ) -> Result<Option<Checkpoint>, StoreError> {
         let core = self.core();
         let mut go_on = || progress(CheckpointProgress::default()).is_continue();
         if !go_on() || !core.flush_all(&mut go_on)? {
@@ -115,23 +130,13 @@ impl Kvdb {
         manifest.log = LogState { first_segment, flushed, durable: flushed };
         manifest.seconds = manifest.seconds.max(core.files.time.now().0);
         manifest.volumes = vec![VolumeState::home(MediaClass::Capacity, None)];
-        let mut copy =
-            Copy { to, progress, so_far: CheckpointProgress::default(), made: Vec::new() };
-        let done = copy.all(&manifest, &view);
-        if !matches!(done, Ok(true)) {
-            copy.undo();
-            return done.map(|_| None);
+        let mut copy = Copy { to, progress, so_far: CheckpointProgress::default(), files: 0 };
+        if !copy.all(&manifest, &view)? {
+            return Ok(None);
         }
-        let Copy { made, so_far, .. } = copy;
-        let made = Checkpoint {
-            last: Sequence(flushed),
-            files: made.len() as u64,
-            bytes: so_far.bytes_done,
-        };
-        to.sync()?;
-        // If this fails, the copy is either complete or no store, so nothing of it may be removed.
-        manifest.save(&**to)?;
-        Ok(Some(made))
+        let Copy { files, so_far, .. } = copy;
+        manifest.save(&Unfinished(to.clone()))?;
+        Ok(Some(Checkpoint { last: Sequence(flushed), files, bytes: so_far.bytes_done }))
     }
 }
 
@@ -139,7 +144,7 @@ struct Copy<'a> {
     to: &'a Arc<dyn Directory>,
     progress: &'a mut dyn FnMut(CheckpointProgress) -> ControlFlow<()>,
     so_far: CheckpointProgress,
-    made: Vec<String>,
+    files: u64,
 }
 
 impl Copy<'_> {
@@ -164,18 +169,10 @@ impl Copy<'_> {
     }
 
     fn file(&mut self, name: String, from: &dyn Source) -> Result<bool, StoreError> {
-        self.made.push(name.clone());
+        self.files += 1;
         copy(from, &**self.to, &name, &mut |bytes| {
             self.so_far.bytes_done += bytes;
             (self.progress)(self.so_far).is_continue()
         })
-    }
-
-    /// Removes the files copied so far.
-    fn undo(&mut self) {
-        for name in self.made.drain(..) {
-            // The remains are no store.
-            let _ = self.to.remove(&name);
-        }
     }
 }

@@ -3,3 +3,4 @@
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod salvage;
+pub(crate) mod unfinished;

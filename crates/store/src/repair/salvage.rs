@@ -1,6 +1,7 @@
 //! Salvage: copies everything that can be read of a damaged store into a new one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::options::{KvdbOptions, KvsOptions};
 use crate::repair::check::{
     CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, open_volumes, shown,
 };
+use crate::repair::unfinished::{self, Unfinished};
 use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind, Record};
@@ -38,6 +40,16 @@ pub struct SalvageReport {
     /// Writes of the log that were copied.
     pub log_records: u64,
 }
+
+/// Progress of a salvage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SalvageProgress {
+    /// Versions of keys and writes of the log that were read so far.
+    pub records: u64,
+}
+
+/// Number of records between two reports of progress.
+const RECORDS_A_LOOK: u64 = 64;
 
 /// Report on a `Kvs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -60,12 +72,15 @@ pub struct SalvagedKvs {
 /// # fn main() -> Result<(), entresol_store::StoreError> {
 /// # let scratch = tempfile::tempdir().expect("a directory");
 /// # let (from, to) = (scratch.path().join("store"), scratch.path().join("new"));
+/// use std::ops::ControlFlow;
+///
 /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, salvage_at};
 ///
 /// let store = Kvdb::create_at(&from, KvdbOptions::default())?;
 /// store.create_kvs("users", KvsOptions::default())?.put(b"ada", b"1815")?;
 /// store.close()?;
-/// let report = salvage_at(&from, &to, KvdbOptions::default())?;
+/// let go_on = &mut |_| ControlFlow::Continue(());
+/// let report = salvage_at(&from, &to, KvdbOptions::default(), go_on)?.expect("it went on");
 /// assert!(report.findings.is_empty() && report.kvs[0].name == "users");
 /// let store = Kvdb::open_at(&to, KvdbOptions::default())?;
 /// assert_eq!(store.kvs("users")?.get(b"ada")?, Some(b"1815".to_vec()));
@@ -79,11 +94,12 @@ pub fn salvage_at(
     from: &Path,
     to: &Path,
     options: KvdbOptions,
-) -> Result<SalvageReport, StoreError> {
+    progress: &mut dyn FnMut(SalvageProgress) -> ControlFlow<()>,
+) -> Result<Option<SalvageReport>, StoreError> {
     check_apart(to, from)?;
     let from: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(from)?);
     let to: Arc<dyn Directory> = Arc::new(LocalDirectory::open(to)?);
-    salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()))
+    salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()), progress)
 }
 
 /// Copies everything that can be read of a closed store into a new one in an empty directory. The
@@ -94,6 +110,10 @@ pub fn salvage_at(
 /// have an older value, and keys deleted there may be back: [`SalvagedKvs::has_gaps`] tells. Writes
 /// of a damaged log are copied one by one, so batches behind the damage may be there in part.
 ///
+/// The copy is no store before it is complete and durable. Returns `None` if `progress` ended it
+/// early; nothing is left of it then. What a crash leaves does not open, and the next copy to the
+/// same directory replaces it.
+///
 /// # Errors
 /// Fails if there is no store, another process has it open, its format is unknown, or the new store
 /// cannot be written.
@@ -102,7 +122,8 @@ pub fn salvage(
     to: Arc<dyn Directory>,
     options: KvdbOptions,
     clock: Arc<dyn Clock>,
-) -> Result<SalvageReport, StoreError> {
+    progress: &mut dyn FnMut(SalvageProgress) -> ControlFlow<()>,
+) -> Result<Option<SalvageReport>, StoreError> {
     let _lock = from.lock()?;
     let mut report = CheckReport::default();
     let manifest = load_or_guess(from, &mut report)?;
@@ -116,25 +137,60 @@ pub fn salvage(
             "the files in it are missing; each follows below".to_owned(),
         );
     }
-    let target = Kvdb::create(to, options, clock)?;
+    let _lock_of_copy = to.lock()?;
+    unfinished::begin(&*to)?;
+    let mut is_stopped = false;
+    let mut go_on = |it| {
+        is_stopped |= progress(it).is_break();
+        // The copy is removed, and the error is not shown.
+        if is_stopped { Err(StoreError::Closed) } else { Ok(()) }
+    };
+    let target = Kvdb::create(Arc::new(Unfinished(to.clone())), options, clock);
+    match target.and_then(|it| copy(&volumes, &manifest, it, report, &mut go_on)) {
+        Ok(report) => {
+            unfinished::complete(&to)?;
+            Ok(Some(report))
+        }
+        Err(error) => {
+            unfinished::undo(&to);
+            if is_stopped { Ok(None) } else { Err(error) }
+        }
+    }
+}
+
+/// Callback that fails once the copy is to end early.
+type GoOn<'g> = dyn FnMut(SalvageProgress) -> Result<(), StoreError> + 'g;
+
+/// Copies a store into a new one, which is closed in the end.
+fn copy(
+    volumes: &Volumes,
+    manifest: &Manifest,
+    target: Kvdb,
+    report: CheckReport,
+    go_on: &mut GoOn<'_>,
+) -> Result<SalvageReport, StoreError> {
     let mut salvage = Salvage {
-        from: &volumes,
+        from: volumes,
         target,
         pages: BlockCache::new(CACHE_BYTES),
         segments: BTreeMap::new(),
         missing: BTreeSet::new(),
         report,
         kvs: BTreeMap::new(),
+        go_on,
+        so_far: SalvageProgress::default(),
     };
-    salvage.open_segments(&manifest)?;
+    salvage.open_segments(manifest)?;
     for state in &manifest.kvs {
+        (salvage.go_on)(salvage.so_far)?;
         salvage.make_kvs(state)?;
         // The oldest run comes first, so newer versions win.
         for &run in state.runs.iter().rev() {
             salvage.run(KvsId(state.id), run)?;
         }
     }
-    let log_records = salvage.log(&manifest)?;
+    let log_records = salvage.log(manifest)?;
+    (salvage.go_on)(salvage.so_far)?;
     salvage.target.close()?;
     let CheckReport { findings, findings_left_out, .. } = salvage.report;
     let kvs = salvage.kvs.into_values().map(|(_, salvaged)| salvaged).collect();
@@ -149,9 +205,20 @@ struct Salvage<'a> {
     missing: BTreeSet<SegmentNumber>,
     report: CheckReport,
     kvs: BTreeMap<KvsId, (Kvs, SalvagedKvs)>,
+    go_on: &'a mut GoOn<'a>,
+    so_far: SalvageProgress,
 }
 
 impl Salvage<'_> {
+    /// Reports another version or write to `go_on`, now and then.
+    fn advance(&mut self) -> Result<(), StoreError> {
+        self.so_far.records += 1;
+        match self.so_far.records % RECORDS_A_LOOK {
+            0 => (self.go_on)(self.so_far),
+            _ => Ok(()),
+        }
+    }
+
     fn open_segments(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
         for number in manifest.segments() {
             let directory = self.from.directory_of(&names::of_segment(number));
@@ -229,6 +296,7 @@ impl Salvage<'_> {
     }
 
     fn entry(&mut self, id: KvsId, entry: &Entry<'_>) -> Result<(), StoreError> {
+        self.advance()?;
         let Entry { key, expiry, value, .. } = *entry;
         let place = match value {
             Value::Inline(value) => return self.put(id, key, value, expiry),
@@ -284,6 +352,7 @@ impl Salvage<'_> {
     fn log(&mut self, manifest: &Manifest) -> Result<u64, StoreError> {
         let is_guessed = self.report.findings.iter().any(|it| it.file == crate::names::MANIFEST);
         let found = log_scan::scan(self.from, manifest, &mut |record: &Record<'_>| {
+            self.advance()?;
             let id = record.header.kvs;
             if is_guessed && !self.kvs.contains_key(&id) {
                 self.make_kvs(&guess::state(id, Vec::new()))?;

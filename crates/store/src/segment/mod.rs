@@ -7,6 +7,8 @@
 //! 16  u64  the store's identity
 //! 24  u64  the segment's number
 //! 32  u64  mark that all segments before it are durable: 2^32 + CRC-32C of identity and number
+//! 40  u64  mark of the offset before which all is durable: 2^32 times the offset + CRC-32C of
+//!          identity, number and offset
 //! 4096     the first record
 //! ```
 //!
@@ -43,6 +45,9 @@ const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 24;
 /// Offset of the mark that all segments before it are durable.
 const MARK_AT: u64 = (MAGIC.len() + HEAD_BYTES) as u64;
+
+/// Offset of the mark of the offset before which all is durable.
+const REACHED_AT: u64 = MARK_AT + 8;
 
 /// A segment of records.
 #[derive(Debug)]
@@ -225,6 +230,35 @@ impl Segment {
         Ok(u64_at(&bytes, 0) == Some(self.mark()))
     }
 
+    /// Marks that everything before an offset is durable. The mark itself need not be: it tells
+    /// damage that another process finds from the end of a log that was being written, and without
+    /// it less damage is told.
+    ///
+    /// # Errors
+    /// Fails if the segment cannot be written to any more.
+    pub(crate) fn mark_durable_up_to(&self, offset: u64) -> Result<(), StoreError> {
+        self.write(REACHED_AT, &self.reached_mark(offset).to_le_bytes())
+    }
+
+    /// Returns the offset before which everything was durable, as far as a mark says; 0 if there is
+    /// none.
+    ///
+    /// # Errors
+    /// Fails if the disk fails.
+    pub(crate) fn durable_up_to(&self) -> Result<u64, StoreError> {
+        let mut bytes = Vec::with_capacity(8);
+        self.read_by_call(REACHED_AT, 8, &mut bytes)?;
+        let mark = u64_at(&bytes, 0).unwrap_or_default();
+        let offset = mark >> 32;
+        Ok(if mark == self.reached_mark(offset) { offset } else { 0 })
+    }
+
+    /// Returns the mark of an offset, a single word.
+    fn reached_mark(&self, offset: u64) -> u64 {
+        let bytes = [self.store, self.number.0, offset].map(u64::to_le_bytes);
+        offset << 32 | u64::from(checksum::crc32c(bytes.as_flattened()))
+    }
+
     /// Returns the number of its first write, or of the next write if it has only a seal. Returns
     /// `None` if there is no whole record.
     ///
@@ -286,8 +320,8 @@ impl Segment {
     pub(crate) fn mark_flushed(&self) {
         if let Bytes::Mapped(file) = &self.bytes {
             file.expect_reads_only();
-            let was_frozen = self.is_flushed.swap(true, Relaxed);
-            assert!(!was_frozen, "segment {} is flushed for the second time", self.number.0);
+            let was_flushed = self.is_flushed.swap(true, Relaxed);
+            assert!(!was_flushed, "segment {} is flushed for the second time", self.number.0);
         }
     }
 

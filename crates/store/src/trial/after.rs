@@ -21,9 +21,9 @@ type Pair = (Vec<u8>, Vec<u8>);
 /// Values of keys, by the number of the `Kvs` and the key.
 type Ever = BTreeMap<(usize, Vec<u8>), BTreeSet<Vec<u8>>>;
 
-/// Number of recovered stores of which one is opened a second time.
+/// One in this many recovered stores is opened a second time.
 const AGAIN_ONE_IN: u64 = 4;
-/// Number of stores left by a crash of which one is first opened without one of its drives.
+/// One in this many crashed stores is first opened with a drive missing.
 const MISSING_ONE_IN: u64 = 5;
 
 /// State that writers and crashes share.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -377,8 +378,9 @@ fn is_confined(
 fn saved(world: &World, disk: &Disk, before: &Before) -> Result<(State, SalvageReport), String> {
     let to = Disk::new(world, DiskOptions::default()).map_err(|error| error.to_string())?;
     let clock = Arc::new(world.clone());
-    let report = salvage(&disk.root(), to.root(), of_history(options()), clock);
-    let report = report.map_err(|error| format!("not saved: {error}"))?;
+    let go_on = &mut |_| ControlFlow::Continue(());
+    let report = salvage(&disk.root(), to.root(), of_history(options()), clock, go_on);
+    let report = report.map_err(|error| format!("not saved: {error}"))?.unwrap_or_default();
     let whole = check(&to.root(), &mut |_| {}).map_err(|error| error.to_string())?;
     if !whole.is_whole() {
         return Err(format!("what was saved is damaged: {:?}", whole.findings));

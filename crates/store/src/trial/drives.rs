@@ -30,7 +30,7 @@ pub enum Trouble {
 /// Kind of calls to a drive that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failing {
-    /// All calls.
+    /// Calls of every kind.
     All,
     /// Calls that write, create, remove, rename or allocate.
     Writes,

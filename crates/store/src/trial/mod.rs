@@ -330,7 +330,7 @@ fn prefix_or_change(rng: &mut Rng, writer: u8, number: u8) -> Change {
     Change { kvs, key, to: To::RangeDelete }
 }
 
-/// Returns a key of a writer.
+/// Key `number` of a writer.
 fn key(writer: u8, number: u64) -> Vec<u8> {
     let mut key = format!("key{number:02}").into_bytes();
     key[0] = writer;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use entresol_base::sync::Mutex;
 
@@ -33,6 +33,9 @@ pub(crate) struct Background {
     pub(crate) bytes_read: AtomicU64,
     /// Waits for shares of media.
     pub(crate) stall: StallCount,
+    /// True while nothing is written. Then space is given back that would otherwise come back with
+    /// later writes.
+    pub(crate) is_idle: AtomicBool,
 }
 
 /// Context of compactions, tiering and file moves.
@@ -75,6 +78,7 @@ impl Background {
             images: ImageWriter::default(),
             bytes_read: AtomicU64::new(0),
             stall: StallCount::default(),
+            is_idle: AtomicBool::new(false),
         }
     }
 }

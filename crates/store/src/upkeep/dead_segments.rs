@@ -40,12 +40,16 @@ pub(crate) fn drop_dead_segments(
     }
     files.save(&mut manifest, next)?;
     files.current.change(|view| {
+        debug_assert!(
+            dead.iter().all(|&it| !live_segments(view).contains_key(&SegmentNumber(it))),
+            "a run refers to a dead segment"
+        );
         let segments = Arc::make_mut(&mut view.segments);
         for number in &dead {
             if let Some(segment) = segments.remove(&SegmentNumber(*number)) {
                 let name = names::of_segment(segment.number());
                 if let Some(place) = files.volumes.find(&name) {
-                    place.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
+                    place.life.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
                 }
             }
         }

@@ -48,6 +48,14 @@ impl FlushedFile {
         }
     }
 
+    /// Returns the purpose of the file.
+    pub(crate) fn kind(self) -> FileKind {
+        match self {
+            FlushedFile::Segment(_) => FileKind::Values,
+            FlushedFile::Run(..) => FileKind::Keys,
+        }
+    }
+
     fn find(self, view: &View) -> Option<OpenFlushedFile> {
         match self {
             FlushedFile::Segment(number) => {
@@ -172,9 +180,9 @@ fn move_one_file(
     }
     let moved = found.open_in(context.files, &to)?;
     if install(context.files, file_move.file, moved, &to, bytes) {
-        to.written.moved[file_move.cause as usize].fetch_add(bytes, Relaxed);
+        to.life.written.moved[file_move.cause as usize].fetch_add(bytes, Relaxed);
         if let OpenFlushedFile::Segment(segment) = &found {
-            from.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
+            from.life.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
         }
         from.directory.remove(&name)?;
     } else {

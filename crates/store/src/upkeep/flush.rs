@@ -14,14 +14,16 @@ use crate::manifest::{LogState, Manifest};
 use crate::memtable::range_deletes;
 use crate::memtable::{FoundRecord, Generation};
 use crate::names;
+use crate::policy::Policy;
 use crate::run::RunWriter;
 use crate::segment::Segment;
 use crate::segment::record::OVERHEAD;
-use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
+use crate::types::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
 use crate::upkeep::charging::Bill;
 use crate::upkeep::compaction::values::ValueWriter;
 use crate::upkeep::context::{CompactionContext, FlushContext};
 use crate::upkeep::tiering::ValueMoves;
+use crate::version::ends::Ends;
 use crate::version::files::Files;
 use crate::version::view::{View, ViewRun};
 use crate::volumes::{FileKind, OpenVolume};
@@ -98,6 +100,13 @@ struct FlushOutput {
     moved: Vec<Arc<Segment>>,
 }
 
+/// Takes the number of a run, with the options of its `Kvs`. Returns `None` if that was dropped.
+fn take_run(manifest: &mut Manifest, kvs: KvsId) -> Option<(RunNumber, usize, Policy)> {
+    let number = manifest.take_run();
+    let state = manifest.kvs_mut(kvs)?;
+    Some((number, state.inline_bytes as usize, state.policy))
+}
+
 /// Writes the runs of a `Kvs`, and the values that the policy moves. Returns `None` if the `Kvs`
 /// was dropped.
 fn flush_kvs<'a>(
@@ -108,13 +117,8 @@ fn flush_kvs<'a>(
     runs: &mut Runs,
 ) -> Result<Option<ValueWriter<'a>>, StoreError> {
     let (compaction, files) = (&context.compaction, context.compaction.files);
-    let (number, inline_bytes, policy) = {
-        let manifest = &mut *files.manifest.lock();
-        let number = manifest.take_run();
-        match manifest.kvs_mut(kvs) {
-            Some(state) => (number, state.inline_bytes as usize, state.policy),
-            None => return Ok(None),
-        }
+    let Some((number, inline_bytes, policy)) = take_run(&mut files.manifest.lock(), kvs) else {
+        return Ok(None);
     };
     let place =
         files.volumes.choose_of_reserve(FileKind::Keys, files.volumes.had(policy.new_keys), 0);
@@ -132,6 +136,7 @@ fn flush_kvs<'a>(
         moves: compaction.moves_by_policy(&policy, false, numbers.iter()),
         writer: ValueWriter::new(*compaction, kvs, bytes),
         bytes: Vec::new(),
+        ends: Ends::default(),
     };
     let mut bill = Bill::new(files, compaction.background, || is_urgent(compaction));
     let (mut key, mut before) = (Vec::new(), Vec::new());
@@ -159,6 +164,9 @@ fn flush_kvs<'a>(
     }
     let made = runs.entry(kvs).or_default();
     let mut bytes = end_run(files, &place, writer, made)?;
+    if let Some(run) = made.pop() {
+        made.push(run.with_ends(std::mem::take(&mut values.ends)));
+    }
     for gone in gone {
         let number = files.manifest.lock().take_run();
         let writer = files.begin_run(&place, (number, kvs), gone)?;
@@ -181,7 +189,7 @@ fn end_run(
     let run = ViewRun::of(writer.finish(&files.pages)?);
     let bytes = run.run.summary().file_bytes;
     files.volumes.made(names::of_run(run.number()), place, bytes);
-    place.written.flush.fetch_add(bytes, Relaxed);
+    place.life.written.flush.fetch_add(bytes, Relaxed);
     made.push(run);
     Ok(bytes)
 }
@@ -203,6 +211,7 @@ struct Values<'a, 'g> {
     moves: ValueMoves,
     writer: ValueWriter<'a>,
     bytes: Vec<u8>,
+    ends: Ends,
 }
 
 impl Values<'_, '_> {
@@ -228,14 +237,18 @@ impl Values<'_, '_> {
             let record = segment.record(place, &mut self.bytes)?;
             if record.value.len() <= inline_bytes {
                 let value = Value::Inline(record.value);
-                return run.push(&Entry { key, sequence, expiry, value });
+                let entry = Entry { key, sequence, expiry, value };
+                self.ends.add(&entry);
+                return run.push(&entry);
             }
         }
         let place = match self.moves.get(&place.segment) {
             Some(to) => self.writer.copy(&self.view, place, *to)?,
             None => place,
         };
-        run.push(&Entry { key, sequence, expiry, value: Value::Apart(place) })
+        let entry = Entry { key, sequence, expiry, value: Value::Apart(place) };
+        self.ends.add(&entry);
+        run.push(&entry)
     }
 }
 

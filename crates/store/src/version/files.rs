@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
@@ -20,7 +19,7 @@ use crate::types::{KvsId, RunNumber, SegmentNumber};
 use crate::version::kvs_bits::KvsBits;
 use crate::version::time::StoreTime;
 use crate::version::view::{Current, View, ViewRun};
-use crate::volumes::{FileKind, OpenVolume, Volumes};
+use crate::volumes::{FileKind, Moment, OpenVolume, Volumes};
 
 /// Files of a store. Flushes, compactions, file moves and changes of volumes or `Kvs` replace them.
 pub(crate) struct Files {
@@ -33,18 +32,24 @@ pub(crate) struct Files {
     /// `Kvs` dropped since the store was opened, and those dropped before whose writes are still in
     /// the log.
     pub(crate) dropped: KvsBits,
+    /// Names of those that were dropped since.
+    pub(crate) dropped_names: Mutex<BTreeMap<KvsId, String>>,
     /// `Kvs` too damaged to be opened. Background work leaves their files alone.
     pub(crate) unreadable: Unreadable,
     pub(crate) time: StoreTime,
     pub(crate) failure: Arc<Failure>,
-    /// Bytes of manifests that were saved.
-    pub(crate) manifest_bytes: AtomicU64,
 }
 
 /// Reason why a run of the `Kvs` cannot be opened, for each such `Kvs`.
 pub(crate) type Unreadable = BTreeMap<KvsId, String>;
 
 impl Files {
+    /// Returns the error of a write to a `Kvs` that was dropped.
+    pub(crate) fn dropped_error(&self, kvs: KvsId) -> StoreError {
+        let name = self.dropped_names.lock().get(&kvs).cloned();
+        StoreError::KvsDropped { name: name.unwrap_or_else(|| format!("number {}", kvs.0)) }
+    }
+
     /// Creates a segment for values that are moved. Its name is not durable yet.
     ///
     /// # Errors
@@ -92,11 +97,16 @@ impl Files {
         self.failure.check()?;
         if !mutation_site!("the manifest keeps the time") {
             next.seconds = self.time.latest().max(next.seconds);
+            next.seconds_ahead = match self.time.ahead() {
+                // The smaller one is taken, or a clock that is wrong now would hasten the time.
+                ahead if held.seconds_ahead > 0 => ahead.min(held.seconds_ahead),
+                ahead => ahead,
+            };
         }
+        self.volumes.note_lives(&mut next, self.moment());
         next.assert_follows(held, |name| self.volumes.find(name).is_some());
         match self.volumes.save(&next) {
-            Ok(bytes) => {
-                self.manifest_bytes.fetch_add(bytes, Relaxed);
+            Ok(_) => {
                 if !mutation_site!("the next manifest is made from the last one") {
                     *held = next;
                 }
@@ -110,6 +120,16 @@ impl Files {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the present time for the lives of volumes.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { instant: self.time.instant(), seconds: self.time.now() }
+    }
+
+    /// Returns true if background work that can wait must not write to a volume today.
+    pub(crate) fn is_used_up(&self, place: &OpenVolume) -> bool {
+        place.life.is_used_up(self.moment())
     }
 
     /// Replaces the manifest by one that names new files. If too many open files prevented the
@@ -154,6 +174,10 @@ impl Files {
     /// # Errors
     /// Fails if the disk fails. The next opening then removes them.
     pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+        let view = self.current.get();
+        for name in names {
+            assert!(!view.leads_to(name), "{name} is removed, and readers are still led to it");
+        }
         names.iter().try_for_each(|name| self.volumes.remove(name))
     }
 

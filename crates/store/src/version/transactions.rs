@@ -30,7 +30,8 @@ impl Transactions {
     }
 
     pub(crate) fn end(&self, number: u64) {
-        self.0.lock().all.remove(&number);
+        let ended = self.0.lock().all.remove(&number);
+        debug_assert!(ended.is_some(), "transaction {number} ends twice");
     }
 
     /// Returns the write after which every change of a key must still be noticeable to some

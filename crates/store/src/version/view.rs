@@ -1,11 +1,12 @@
 //! Views: the generations and runs of a store at one moment. A reader that holds a view reads the
 //! same data throughout, even if they are flushed, compacted or removed meanwhile.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Weak};
 
-use entresol_base::mutation_site;
-use entresol_base::sync::RwLock;
+use entresol_base::sync::{Mutex, RwLock};
+use entresol_base::{Clock, Nanos, mutation_site};
 use entresol_media::Directory;
 
 use crate::StoreError;
@@ -14,9 +15,12 @@ use crate::cache::budget::Room;
 use crate::manifest::RunState;
 use crate::memtable::Generation;
 use crate::memtable::range_deletes::Prefixes;
+use crate::names;
 use crate::run::{Run, RunSummary};
 use crate::segment::Segment;
 use crate::types::{KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, ValuePlace, Version};
+use crate::version::ends::Ends;
+use crate::volumes::Volumes;
 
 /// All data of a store.
 #[derive(Debug, Clone)]
@@ -36,14 +40,35 @@ pub(crate) struct View {
 pub(crate) struct ViewRun {
     pub(crate) run: Arc<Run>,
     pub(crate) prefixes: Arc<Prefixes>,
+    /// Times at which its values expire, as far as they are known.
+    pub(crate) ends: Arc<Ends>,
 }
 
 /// Newest view.
-#[derive(Debug)]
 pub(crate) struct Current {
     view: RwLock<Arc<View>>,
+    /// Earlier views that readers may still hold, and the times at which they were replaced.
+    earlier: Mutex<Vec<(Weak<View>, Nanos)>>,
+    clock: Arc<dyn Clock>,
     /// Memory budget, which learns the size of the runs.
     room: Arc<Room>,
+    /// Volumes, which learn how much a compaction takes.
+    volumes: Arc<Volumes>,
+}
+
+/// Files that earlier views hold, and the newest one does not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Segments of the newest view that an earlier one holds as well.
+    pub(crate) segments: BTreeSet<SegmentNumber>,
+    /// Number of earlier views.
+    pub(crate) views: u64,
+    /// Bytes of files that only earlier views hold.
+    pub(crate) file_bytes: u64,
+    /// Bytes of memory that only earlier views hold.
+    pub(crate) memory_bytes: u64,
+    /// Time at which the oldest of them was replaced.
+    pub(crate) since: Option<Nanos>,
 }
 
 impl ViewRun {
@@ -65,7 +90,12 @@ impl ViewRun {
     pub(crate) fn of(run: Arc<Run>) -> ViewRun {
         let prefixes = run.range_deletes().iter();
         let prefixes = Prefixes::of(prefixes.map(|gone| (gone.prefix.to_vec(), gone.sequence)));
-        ViewRun { run, prefixes: Arc::new(prefixes) }
+        ViewRun { run, prefixes: Arc::new(prefixes), ends: Arc::default() }
+    }
+
+    /// Sets the times at which its values expire.
+    pub(crate) fn with_ends(self, ends: Ends) -> ViewRun {
+        ViewRun { ends: Arc::new(ends), ..self }
     }
 
     /// Returns the number of the run.
@@ -80,10 +110,28 @@ impl ViewRun {
     }
 }
 
+impl fmt::Debug for Current {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Current").field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
 impl Current {
-    pub(crate) fn new(view: View, room: &Arc<Room>) -> Current {
+    pub(crate) fn new(
+        view: View,
+        clock: Arc<dyn Clock>,
+        room: &Arc<Room>,
+        volumes: &Arc<Volumes>,
+    ) -> Current {
         room.set_runs(view.run_bytes());
-        Current { view: RwLock::new(Arc::new(view)), room: Arc::clone(room) }
+        volumes.set_merging(view.runs_of_each());
+        Current {
+            view: RwLock::new(Arc::new(view)),
+            earlier: Mutex::default(),
+            clock,
+            room: Arc::clone(room),
+            volumes: Arc::clone(volumes),
+        }
     }
 
     /// Returns the newest view.
@@ -97,10 +145,64 @@ impl Current {
         let mut view = View::clone(&current);
         change(&mut view);
         self.room.set_runs(view.run_bytes());
+        if !view.has_runs_of(&current) {
+            view.assert_newest_first();
+            self.volumes.set_merging(view.runs_of_each());
+        }
         let before = std::mem::replace(&mut *current, Arc::new(view));
         drop(current);
+        {
+            let mut earlier = self.earlier.lock();
+            earlier.retain(|(view, _)| view.strong_count() > 0);
+            earlier.push((Arc::downgrade(&before), self.clock.now()));
+        }
         // Parts that only the old view had are dropped after the lock is released.
         drop(before);
+    }
+
+    /// Returns what readers hold of earlier views.
+    pub(crate) fn held(&self) -> Held {
+        let now = self.get();
+        let earlier: Vec<_> = {
+            let mut earlier = self.earlier.lock();
+            earlier.retain(|(view, _)| view.strong_count() > 0);
+            earlier.iter().filter_map(|(view, since)| Some((view.upgrade()?, *since))).collect()
+        };
+        let mut held = Held { views: earlier.len() as u64, ..Held::default() };
+        held.since = earlier.iter().map(|(_, since)| *since).min();
+        let mut counted = BTreeSet::new();
+        let young = |view: &View| -> Vec<Arc<Segment>> {
+            view.generations().flat_map(|it| it.segments().iter().cloned()).collect()
+        };
+        let kept: BTreeSet<SegmentNumber> = young(&now).iter().map(|it| it.number()).collect();
+        let runs: BTreeSet<RunNumber> =
+            now.runs.values().flat_map(|runs| runs.iter().map(ViewRun::number)).collect();
+        let (mut runs_counted, mut generations) = (BTreeSet::new(), Vec::new());
+        for (view, _) in &earlier {
+            for segment in view.segments.values().chain(&young(view)) {
+                let number = segment.number();
+                if now.segments.contains_key(&number) {
+                    held.segments.insert(number);
+                } else if !kept.contains(&number) && counted.insert(number) {
+                    held.file_bytes += segment.len();
+                }
+            }
+            for run in view.runs.values().flat_map(|runs| runs.iter()) {
+                if !runs.contains(&run.number()) && runs_counted.insert(run.number()) {
+                    held.file_bytes += run.run.summary().file_bytes;
+                }
+            }
+            for generation in view.generations() {
+                let is_same = |other: &&Arc<Generation>| Arc::ptr_eq(other, generation);
+                if !now.generations().any(|other| is_same(&other))
+                    && !generations.iter().any(is_same)
+                {
+                    held.memory_bytes += generation.index_bytes();
+                    generations.push(generation);
+                }
+            }
+        }
+        held
     }
 }
 
@@ -129,6 +231,51 @@ impl View {
     /// Returns the generations, the newest first.
     pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.young).chain(self.closed.iter().map(|(closed, _)| closed))
+    }
+
+    /// Returns true if the runs are those of another view.
+    fn has_runs_of(&self, other: &View) -> bool {
+        let is_same = |((a, one), (b, other)): ((&KvsId, &Arc<_>), (&KvsId, &Arc<_>))| {
+            a == b && Arc::ptr_eq(one, other)
+        };
+        self.runs.len() == other.runs.len() && self.runs.iter().zip(&other.runs).all(is_same)
+    }
+
+    /// Asserts that the runs of each `Kvs` lie newest first: a lookup ends at the first run that
+    /// has its key. Runs of range deletes alone are left out, since one flush may write several.
+    fn assert_newest_first(&self) {
+        for (kvs, runs) in &self.runs {
+            let of_entries = runs.iter().map(|run| run.run.summary()).filter(|it| it.entries > 0);
+            let mut newer: Option<&RunSummary> = None;
+            for run in of_entries {
+                assert!(
+                    newer.is_none_or(|newer| newer.sequence_least > run.sequence_greatest),
+                    "a run of {kvs:?} with {newer:?} lies before one with {run:?}",
+                );
+                newer = Some(run);
+            }
+        }
+    }
+
+    /// Returns the latest write of the runs.
+    pub(crate) fn newest_flushed(&self) -> Sequence {
+        let runs = self.runs.values().flat_map(|runs| runs.iter());
+        runs.map(|run| run.run.summary().sequence_greatest).max().unwrap_or_default()
+    }
+
+    /// Returns true if a run or a segment of the view lies in the file of this name.
+    pub(crate) fn leads_to(&self, name: &str) -> bool {
+        let run = names::run_number(name);
+        let mut runs = self.runs.values().flat_map(|runs| runs.iter());
+        let segment = names::segment_number(name);
+        segment.is_some_and(|number| self.segments.contains_key(&number))
+            || run.is_some_and(|number| runs.any(|run| run.number() == number))
+    }
+
+    /// Returns the runs of each `Kvs`, with their bytes.
+    fn runs_of_each(&self) -> impl Iterator<Item = Vec<(RunNumber, u64)>> {
+        let bytes = |run: &ViewRun| (run.number(), run.run.summary().file_bytes);
+        self.runs.values().map(move |runs| runs.iter().map(bytes).collect())
     }
 
     /// Returns the bytes of all runs.

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use entresol_base::ByteSize;
 use entresol_base::mutation_site;
 use entresol_base::sync::{Mutex, RwLock};
 use entresol_media::directory::DirectoryLock;
@@ -26,6 +25,11 @@ use crate::policy::{Classes, MediaClass, Policy};
 use crate::{KvdbOptions, StoreError};
 
 mod aside;
+mod choice;
+mod life;
+
+pub(crate) use choice::ClassFill;
+pub(crate) use life::{Moment, VolumeLife};
 
 /// Free share of a class below which values are demoted from it.
 pub(crate) const SINK_BELOW: f64 = 0.2;
@@ -49,17 +53,6 @@ struct Label {
     store: u64,
     place: u32,
     home: String,
-}
-
-/// Bytes written to a volume, by their causes.
-#[derive(Debug, Default)]
-pub(crate) struct VolumeCounters {
-    pub(crate) log: AtomicU64,
-    pub(crate) flush: AtomicU64,
-    pub(crate) merge: AtomicU64,
-    pub(crate) moved: [AtomicU64; MoveCause::ALL.len()],
-    /// Bytes read from segments that are removed since.
-    pub(crate) values_read: AtomicU64,
 }
 
 /// Reason for writing a value again.
@@ -98,9 +91,11 @@ pub(crate) struct OpenVolume {
     pub(crate) pmem: Option<PmemMode>,
     /// Bytes of the store's files.
     used: AtomicU64,
+    /// Bytes that the largest compaction of runs may take here until its inputs are removed.
+    merging: AtomicU64,
     /// True if nothing new is put there.
     is_retiring: AtomicBool,
-    pub(crate) written: VolumeCounters,
+    pub(crate) life: VolumeLife,
     /// First failure of a sync of the names. It leaves unknown which new names are durable, and a
     /// later sync would not tell either.
     names_failed: Mutex<Option<String>>,
@@ -221,7 +216,9 @@ impl Volumes {
             // A store with one directory lies on persistent memory if it is opened so.
             let class = if is_alone && pmem.is_some() { MediaClass::Pmem } else { state.class };
             let (number, bytes_max) = (state.place, state.bytes_max);
-            let held = OpenVolume::new(number, Volume { class, directory, bytes_max }, pmem, lock);
+            let volume = Volume { class, directory, bytes_max };
+            let mut held = OpenVolume::new(number, volume, pmem, lock);
+            held.life = VolumeLife::of(state.life.clone());
             held.set_retiring(state.is_retiring);
             all.push(Arc::new(held));
         }
@@ -422,6 +419,11 @@ impl Volumes {
         Ok(())
     }
 
+    /// Returns true if a volume is being retired.
+    pub(crate) fn is_any_retiring(&self) -> bool {
+        self.all.read().iter().any(|place| place.is_retiring())
+    }
+
     /// Returns true if a file lies on a retiring volume.
     pub(crate) fn is_retiring(&self, name: &str) -> bool {
         self.files.read().get(name).is_some_and(|known| known.place.is_retiring())
@@ -479,150 +481,33 @@ impl Volumes {
     /// Fails if the disk fails. Either manifest may then be on the disk, and no name in the home is
     /// made durable any more.
     pub(crate) fn save(&self, manifest: &Manifest) -> Result<u64, StoreError> {
-        let home = self.all.read().first().cloned();
         let save = || manifest.save(&*self.home);
-        home.map_or_else(save, |home| home.settle_names(save))
+        let Some(home) = self.home_volume() else { return save() };
+        let bytes = home.settle_names(save)?;
+        home.life.written.manifest.fetch_add(bytes, Relaxed);
+        Ok(bytes)
     }
 
-    /// Chooses the volume for a file of a flush or compaction: of the first given class that has
-    /// room. If none has, the volume is of any class with room, the largest class first.
-    /// Acknowledged writes are kept, though not where they should lie.
-    ///
-    /// # Errors
-    /// Fails if no volume has room.
-    pub(crate) fn choose(
-        &self,
-        what: FileKind,
-        classes: Classes,
-        bytes: u64,
-    ) -> Result<Arc<OpenVolume>, StoreError> {
-        self.choose_strictly(what, classes, bytes).or_else(|_| {
-            let others = MediaClass::ALL.into_iter().rev().map(|class| (class, 0.0));
-            self.first_with_room(others, bytes)
-        })
-    }
-
-    /// Chooses the volume for a file of a flush or compaction, of the given classes only.
-    ///
-    /// # Errors
-    /// Fails if none of them has room.
-    pub(crate) fn choose_strictly(
-        &self,
-        what: FileKind,
-        classes: Classes,
-        bytes: u64,
-    ) -> Result<Arc<OpenVolume>, StoreError> {
-        let last = classes.as_slice().last().copied();
-        let kept = |class| if Some(class) == last { 0.0 } else { what.kept_free() };
-        let classes = classes.as_slice().iter();
-        self.first_with_room(classes.map(|class| (*class, kept(*class))), bytes)
-    }
-
-    /// Chooses a volume as [`Volumes::choose`] does, but takes from the reserve if nothing else is
-    /// left.
-    pub(crate) fn choose_of_reserve(
-        &self,
-        what: FileKind,
-        classes: Classes,
-        bytes: u64,
-    ) -> Arc<OpenVolume> {
-        self.choose(what, classes, bytes).unwrap_or_else(|_| self.with_most_room(classes))
-    }
-
-    /// Chooses the volume for a new file of the log: the fastest with room.
-    ///
-    /// # Errors
-    /// Fails if no volume has room.
-    pub(crate) fn choose_for_log(&self, bytes: u64) -> Result<Arc<OpenVolume>, StoreError> {
-        let has = MediaClass::ALL.map(|class| (class, self.has(class)));
-        let had: Vec<MediaClass> =
-            has.into_iter().filter(|(_, has)| *has).map(|(class, _)| class).collect();
-        let classes = Classes::new(&had).unwrap_or(Classes::FASTEST);
-        self.choose_strictly(FileKind::Log, classes, bytes)
-    }
-
-    /// Returns a volume of the first class that has room for `bytes` bytes beside the reserve and
-    /// the share of the class to keep free.
-    fn first_with_room(
-        &self,
-        classes: impl Iterator<Item = (MediaClass, f64)>,
-        bytes: u64,
-    ) -> Result<Arc<OpenVolume>, StoreError> {
-        let all = self.all();
-        let mut looked_at = Vec::new();
-        for (class, kept) in classes {
-            let of_class = all.iter().filter(|it| it.class == class && !it.is_retiring());
-            let with_room = of_class.map(|place| (place.room(), place));
-            let Some((room, place)) = with_room.max_by_key(|(room, _)| *room) else { continue };
-            let fill = if kept > 0.0 { self.fill(class) } else { None };
-            let kept = fill.map_or(0, |fill| (fill.bytes as f64 * kept) as u64);
-            let needed = bytes.saturating_add(self.reserve_of(place).max(kept));
-            if room.is_none_or(|room| room >= needed) {
-                return Ok(place.clone());
-            }
-            let (path, room) = (place.directory.path().display(), ByteSize(room.unwrap_or(0)));
-            let reserve = ByteSize(self.reserve_of(place));
-            looked_at.push(format!("{path} has {room} left, and {reserve} are reserved"));
-        }
-        let what = format!("{} for deletes and compaction", looked_at.join(", "));
-        Err(StoreError::NoRoom { what })
-    }
-
-    /// Returns the reserve of a volume for deletes and compactions. It is at most a quarter of a
-    /// quota, because a volume with a narrow quota would otherwise stay empty.
-    fn reserve_of(&self, place: &OpenVolume) -> u64 {
-        place.bytes_max().map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
-    }
-
-    /// Refuses to retire a volume if the others lack room for `bytes` bytes.
-    ///
-    /// # Errors
-    /// Fails if they lack the room.
-    pub(crate) fn check_room_beside(
-        &self,
-        held: &OpenVolume,
-        bytes: u64,
-    ) -> Result<(), StoreError> {
-        let others = self.all().into_iter();
-        let others = others.filter(|other| other.number != held.number && !other.is_retiring());
-        let mut rooms =
-            others.map(|other| other.room().map(|it| it.saturating_sub(self.reserve_of(&other))));
-        match rooms.try_fold(0u64, |sum, room| Some(sum.saturating_add(room?))) {
-            Some(room) if room < bytes => {
-                let (path, bytes) = (held.directory.path().display(), ByteSize(bytes));
-                let room = ByteSize(room);
-                let what = format!(
-                    "{path} has {bytes} of files, but the other volumes have room for {room} \
-                         only"
-                );
-                Err(StoreError::NoRoom { what })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn with_most_room(&self, classes: Classes) -> Arc<OpenVolume> {
-        let all = self.all();
-        let room = |place: &&Arc<OpenVolume>| {
-            let is_wanted = classes.has(place.class);
-            (!place.is_retiring(), place.room().unwrap_or(u64::MAX) > 0, is_wanted, place.room())
-        };
-        let most = all.iter().max_by_key(room);
-        // The home is always there.
-        most.unwrap_or(&all[0]).clone()
-    }
-
-    /// Returns the size and the free bytes of a class; `None` if it has no volume or no known
-    /// limit.
-    pub(crate) fn fill(&self, class: MediaClass) -> Option<ClassFill> {
-        let mut fill = ClassFill::default();
+    /// Records in a manifest what was written to the open volumes, and their budgets.
+    pub(crate) fn note_lives(&self, manifest: &mut Manifest, now: Moment) {
         let all = self.all.read();
-        for place in all.iter().filter(|it| it.class == class && !it.is_retiring()) {
-            let room = place.room()?.saturating_sub(self.reserve_of(place));
-            fill.free += room;
-            fill.bytes += room + place.used.load(Relaxed);
+        for state in &mut manifest.volumes {
+            if let Some(place) = all.iter().find(|place| place.number == state.place) {
+                state.life = place.life.state(now);
+            }
         }
-        (fill.bytes > 0).then_some(fill)
+    }
+
+    /// Counts keys and values that callers have written.
+    pub(crate) fn count_user(&self, bytes: u64) {
+        if let Some(home) = self.home_volume() {
+            home.life.written.user.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// Returns the volume that holds the manifest, if it is open.
+    fn home_volume(&self) -> Option<Arc<OpenVolume>> {
+        self.all.read().iter().find(|place| place.number == manifest::HOME).cloned()
     }
 
     /// Prepares a new volume before the manifest names it.
@@ -673,15 +558,6 @@ impl Volumes {
     }
 }
 
-/// Size of a class.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ClassFill {
-    /// Bytes of the store's files, plus the free bytes.
-    pub(crate) bytes: u64,
-    /// Free bytes without the reserve.
-    pub(crate) free: u64,
-}
-
 impl OpenVolume {
     fn new(
         number: u32,
@@ -696,8 +572,9 @@ impl OpenVolume {
             bytes_max: AtomicU64::new(bytes_max.unwrap_or(u64::MAX)),
             pmem: pmem.filter(|_| class == MediaClass::Pmem),
             used: AtomicU64::new(0),
+            merging: AtomicU64::new(0),
             is_retiring: AtomicBool::new(false),
-            written: VolumeCounters::default(),
+            life: VolumeLife::default(),
             names_failed: Mutex::default(),
             lock: Mutex::new(lock),
         }

@@ -1,7 +1,10 @@
 //! Segments behind the end that was found of a log. A crash leaves segments there that no sync had
 //! reached yet. But a segment with the mark that all before it are durable was itself synced,
 //! behind all of them. It proves that the log went on, and that the end that was found is damage or
-//! a missing file.
+//! a missing file. So does the mark of a sync in the segment in which the log ends, if it is behind
+//! the end.
+
+use entresol_base::mutation_site;
 
 use super::chain::Chain;
 use crate::StoreError;
@@ -63,6 +66,14 @@ pub(super) fn lost(
         Some(segment) => SegmentEvidence::by(segment)?,
         None => look(end.segment)?,
     };
+    if at_end.durable_up_to > end.offset
+        && !mutation_site!("a log that ends before the mark of a sync is refused")
+    {
+        let (LogEnd { segment, offset, why }, synced) = (end, at_end.durable_up_to);
+        let what = format!("{why}, but everything before offset {synced} was durable");
+        let (file, durable) = (names::of_segment(segment), Sequence(last.0 + 1));
+        return Ok(Some(LostWrites { file, offset, what, durable }));
+    }
     // A segment gets its header before its first record, and a mark after that. A marked segment
     // without a header has lost it.
     let has_lost_header = end.offset < FIRST_RECORD;
@@ -98,12 +109,15 @@ struct SegmentEvidence {
     is_marked: bool,
     /// Number of its first write.
     first: Option<Sequence>,
+    /// Offset before which everything was durable.
+    durable_up_to: u64,
 }
 
 impl SegmentEvidence {
     fn by(segment: &Segment) -> Result<SegmentEvidence, StoreError> {
         let is_marked = segment.is_durable_before()?;
-        Ok(SegmentEvidence { is_marked, first: segment.first_write()? })
+        let durable_up_to = segment.durable_up_to()?;
+        Ok(SegmentEvidence { is_marked, first: segment.first_write()?, durable_up_to })
     }
 }
 

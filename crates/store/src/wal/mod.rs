@@ -100,6 +100,8 @@ struct SegmentSupply {
     removed: Mutex<Vec<(Arc<OpenVolume>, Option<String>)>>,
     /// Number of segments that were requested since spares were last created.
     wanted: AtomicU64,
+    /// Bytes of records that were written when the newest segment began.
+    written: AtomicU64,
 }
 
 /// Signs of the active generation that writers leave for others.
@@ -121,6 +123,10 @@ struct Head {
     generation_used: u64,
     /// Number of the first write that the generation has, or will have.
     generation_first: Sequence,
+    /// Bytes of records that were written before the generation.
+    written_before: u64,
+    /// Records of the generation that delete.
+    deletes: u64,
     next: Sequence,
     /// Segments that are not synced to their ends, the oldest first, and the offsets up to which
     /// they are. The last one is the newest segment.
@@ -128,6 +134,8 @@ struct Head {
     written: Written,
     /// True if the segment was created in the reserve for deletes and compactions.
     is_of_reserve: bool,
+    /// Bytes of the generation's segments that were created there.
+    reserve_used: u64,
     /// True if no more writes may begin.
     is_stopped: bool,
 }
@@ -158,6 +166,8 @@ pub(crate) struct Written {
     counted: u64,
     /// Bytes of keys and values in the records.
     pub(crate) user: u64,
+    /// Of these, the bytes that are counted at the home.
+    user_counted: u64,
     /// Number of segments that were created while a writer waited.
     pub(crate) made_late: u64,
 }
@@ -195,6 +205,9 @@ const READY_BYTES: u64 = 256 << 10;
 /// Most bytes of a segment in the reserve, unless a write needs more: writes that make room are
 /// small.
 const RESERVE_SEGMENT_BYTES_MAX: u64 = 256 << 10;
+/// Bytes of the first segments, unless they are to be smaller, or a write needs more. A segment is
+/// as long as half of what was written before it, so a store of few keys stays small.
+const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
 /// Divisor of the room that is left, of which a segment in the reserve takes one part. Other
 /// programs may have filled the disk, and runs and the manifest need some room.
 const RESERVE_PARTS: u64 = 4;
@@ -224,8 +237,9 @@ impl Log {
     ) -> Result<Log, StoreError> {
         let LogBeginning { last, next_segment, generation } = beginning;
         let number = SegmentNumber(next_segment);
-        let (place, bytes, is_of_reserve) = match volumes.choose_for_log(options.segment_bytes) {
-            Ok(place) => (place, options.segment_bytes, false),
+        let bytes = options.segment_bytes.min(FIRST_SEGMENT_BYTES);
+        let (place, bytes, is_of_reserve) = match volumes.choose_for_log(bytes) {
+            Ok(place) => (place, bytes, false),
             Err(_) => {
                 let place = volumes.choose_of_reserve(FileKind::Log, Classes::FASTEST, 0);
                 let bytes = bytes_of_reserve(&place, &options);
@@ -241,10 +255,13 @@ impl Log {
             used: FIRST_RECORD,
             generation_used: bytes,
             generation_first: Sequence(last.0 + 1),
+            written_before: 0,
+            deletes: 0,
             next: Sequence(last.0 + 1),
             unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
             written: Written::default(),
             is_of_reserve,
+            reserve_used: 0,
             is_stopped: false,
         };
         let position = Position { last, segment: number, end: FIRST_RECORD };
@@ -265,6 +282,7 @@ impl Log {
                 spares: Mutex::default(),
                 removed: Mutex::default(),
                 wanted: AtomicU64::new(0),
+                written: AtomicU64::new(0),
             },
             failure,
             work,
@@ -281,6 +299,18 @@ impl Log {
         self.head.lock().as_ref().is_some_and(|head| head.is_of_reserve)
     }
 
+    /// Returns the number of the next write to begin.
+    pub(crate) fn next_write(&self) -> Sequence {
+        self.head.lock().as_ref().map_or(Sequence::MAX, |head| head.next)
+    }
+
+    /// Returns the bytes of records in the active generation, and the number of its deletes.
+    pub(crate) fn unflushed(&self) -> (u64, u64) {
+        let head = self.head.lock();
+        head.as_ref()
+            .map_or((0, 0), |head| (head.written.bytes - head.written_before, head.deletes))
+    }
+
     /// Returns the totals since the log began.
     pub(crate) fn written(&self) -> Written {
         self.head.lock().as_ref().map(|head| head.written).unwrap_or_default()
@@ -293,7 +323,7 @@ impl Log {
             let found = self.volumes.find(&names::of_segment(head.segment.number()));
             found.is_some_and(|found| Arc::ptr_eq(&found, place))
         });
-        let counted = place.written.log.load(Relaxed);
+        let counted = place.life.written.log.load(Relaxed);
         counted + newest.map_or(0, |head| head.written.bytes - head.written.counted)
     }
 
@@ -301,9 +331,11 @@ impl Log {
     fn count(&self, head: &mut Head) {
         let Head { segment, written, .. } = head;
         if let Some(place) = self.volumes.find(&names::of_segment(segment.number())) {
-            place.written.log.fetch_add(written.bytes - written.counted, Relaxed);
+            place.life.written.log.fetch_add(written.bytes - written.counted, Relaxed);
         }
-        written.counted = written.bytes;
+        self.volumes.count_user(written.user - written.user_counted);
+        (written.counted, written.user_counted) = (written.bytes, written.user);
+        self.supply.written.store(written.bytes, Relaxed);
     }
 
     /// Returns the way in which writes become durable, if they go to this volume now.
@@ -451,7 +483,8 @@ impl Log {
         if is_index_full || head.used + bytes + SEAL_BYTES > head.segment.len() {
             self.next(head, claim, is_index_full)?;
         }
-        let Head { generation, segment, place, used, next, written, .. } = head;
+        let Head { generation, segment, place, used, next, written, deletes, .. } = head;
+        *deletes += if makes_room { records } else { 0 };
         let (offset, first) = (*used, *next);
         debug_assert!(
             offset + bytes + SEAL_BYTES <= segment.len(),
@@ -476,7 +509,12 @@ impl Log {
         head.is_of_reserve = is_of_reserve;
         head.written.made_late += u64::from(is_late);
         let segment = Arc::new(segment);
-        let is_full = is_full || head.generation_used >= self.options.generation.bytes;
+        head.reserve_used += if is_of_reserve { segment.len() } else { 0 };
+        // A flush gives the reserve back that deletes have taken.
+        let is_reserve_full = head.reserve_used >= self.volumes.reserve_bytes() / RESERVE_PARTS;
+        let is_full = is_full
+            || head.generation_used >= self.options.generation.bytes
+            || is_of_reserve && is_reserve_full;
         let place = if is_full { None } else { head.generation.add_segment(segment.clone()) };
         self.seal(head)?;
         self.count(head);
@@ -498,7 +536,9 @@ impl Log {
         head.place = generation.add_segment(segment.clone()).unwrap_or_default();
         head.segment = segment;
         head.generation_used = head.segment.len();
+        head.reserve_used = 0;
         head.generation_first = head.next;
+        (head.written_before, head.deletes) = (head.written.bytes, 0);
         head.begin();
         let closed = std::mem::replace(&mut head.generation, generation);
         (self.rotated)(&closed, &head.generation, Sequence(head.next.0 - 1));
@@ -511,9 +551,21 @@ impl Log {
         head.segment.seal(head.used, head.next)?;
         // Records in the next segment may become durable before the next sync.
         if self.volumes.are_durable_at_once() {
-            head.segment.persist(head.used, SEAL_BYTES)?;
+            let done = head.segment.persist(head.used, SEAL_BYTES);
+            // On a disk, such a failure may have lost any record of the segment. A later sync would
+            // not tell.
+            if !mutation_site!("a seal that is not durable is the last word") {
+                done.as_ref().err().iter().for_each(|error| self.failure.set(error));
+            }
+            done?;
         }
         Ok(())
+    }
+
+    /// Returns the bytes of the next segment, unless a write needs more.
+    fn segment_bytes(&self) -> u64 {
+        let half = self.supply.written.load(Relaxed) / 2 / PAGE_BYTES * PAGE_BYTES;
+        half.max(FIRST_SEGMENT_BYTES).min(self.options.segment_bytes)
     }
 
     /// Returns a segment with at least so many bytes, whose name is durable.
@@ -536,9 +588,8 @@ impl Log {
             return Ok(found(segment));
         }
         self.remove_spares()?;
-        let bytes_wanted = bytes.max(self.options.segment_bytes);
-        let (place, bytes, is_of_reserve) = match self.volumes.choose_for_log(bytes_wanted) {
-            Ok(place) => (place, bytes_wanted, false),
+        let (place, bytes, is_of_reserve) = match self.place_for(bytes) {
+            Ok((place, bytes)) => (place, bytes, false),
             Err(_) if makes_room => {
                 let place = self.volumes.choose_of_reserve(FileKind::Log, Classes::FASTEST, bytes);
                 let bytes = bytes.max(bytes_of_reserve(&place, &self.options));
@@ -547,6 +598,21 @@ impl Log {
             Err(error) => return Err(error),
         };
         Ok(NextSegment { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
+    }
+
+    /// Chooses the volume and the length of a segment with at least so many bytes. Where a whole
+    /// one finds no room, a smaller one may: otherwise the room for up to a whole segment could not
+    /// be used.
+    fn place_for(&self, bytes: u64) -> Result<(Arc<OpenVolume>, u64), StoreError> {
+        let least = bytes.max(self.options.segment_bytes.min(FIRST_SEGMENT_BYTES));
+        let mut wanted = bytes.max(self.segment_bytes());
+        loop {
+            match self.volumes.choose_for_log(wanted) {
+                Ok(place) => return Ok((place, wanted)),
+                Err(error) if wanted == least => return Err(error),
+                Err(_) => wanted = (wanted / 2 / PAGE_BYTES * PAGE_BYTES).max(least),
+            }
+        }
     }
 
     /// Creates a segment. The caller holds `making`.
@@ -599,7 +665,7 @@ impl Log {
             if self.supply.spares.lock().len() as u64 >= wanted {
                 break;
             }
-            let bytes = self.options.segment_bytes;
+            let bytes = self.segment_bytes();
             // The first spare takes any room that there is, the others only where there is plenty.
             let room = if number == 0 { bytes } else { SPARES_MAX * bytes };
             let place = self.volumes.choose_for_log(room)?;
@@ -747,6 +813,13 @@ impl Log {
                     _ => from,
                 };
                 segment.persist(begin, to - begin)?;
+                // A full segment is known to be durable by the mark of the next one.
+                if is_last
+                    && !segment.is_persistent_memory()
+                    && !mutation_site!("a sync marks how far the log is durable")
+                {
+                    segment.mark_durable_up_to(to)?;
+                }
             }
             if let Some(head) = self.head.lock().as_mut() {
                 head.synced(to, is_last);

@@ -7,6 +7,7 @@ use super::behind::{LogEnd, LostWrites, lost};
 use super::chain::Chain;
 use crate::StoreError;
 use crate::manifest::Manifest;
+use crate::memtable::image::RecoveredImage;
 use crate::names;
 use crate::segment::groups::{PAGE_BYTES, Window};
 use crate::segment::record::{HEADER_BYTES, Kind, Record};
@@ -89,6 +90,18 @@ pub(crate) fn scan(
     Ok(scan.found)
 }
 
+/// Returns the memtable image with the newest watermark, and the write that this names. Records are
+/// durable before they are entered, so the log must reach at least that far.
+fn newest_image(volumes: &Volumes, manifest: &Manifest) -> Option<(String, Sequence)> {
+    let names = volumes.names();
+    let images = names.iter().filter_map(|name| {
+        let segment = names::image_number(name).filter(|it| it.0 >= manifest.log.first_segment)?;
+        let (image, owner) = RecoveredImage::find_any(&*volumes.directory_of(name), segment, None)?;
+        (owner.store == manifest.store).then(|| (name.clone(), image.watermark.sequence))
+    });
+    images.max_by_key(|(_, sequence)| *sequence)
+}
+
 struct Scan<'a, 'v> {
     volumes: &'a Volumes,
     manifest: &'a Manifest,
@@ -166,16 +179,21 @@ impl Scan<'_, '_> {
             }
             _ => {}
         }
-        let (last, durable) = (found.last.0, manifest.log.durable);
-        if last < durable {
+        let last = found.last.0;
+        let image = newest_image(volumes, manifest).filter(|(_, has)| has.0 > last);
+        let least = match &image {
+            None if last >= manifest.log.durable => None,
+            None => Some(format!("write {} was durable", manifest.log.durable)),
+            Some((name, has)) => Some(format!("{name} has write {}", has.0)),
+        };
+        if let Some(least) = least {
             let first = LogEnd {
                 segment: SegmentNumber(manifest.log.first_segment),
                 offset: 0,
                 why: "it is missing",
             };
             let LogEnd { segment, offset, why } = end.unwrap_or(first);
-            let what =
-                format!("{why}: the log ends with write {last}, but write {durable} was durable");
+            let what = format!("{why}: the log ends with write {last}, but {least}");
             let file = names::of_segment(segment);
             (found.is_short, found.damage) = (true, Some((file, offset, what)));
         }

@@ -43,7 +43,7 @@ fn fill(kvs: &Kvs, pause: Duration) {
 }
 
 #[test]
-fn freezing_and_merging_keep_to_the_share_of_their_account() {
+fn flushing_and_compacting_keep_to_the_share_of_their_account() {
     in_world(|world, disk| {
         let (store, kvs, account) = store(&world, &disk, 1000, Limit::Share(SHARE));
         let began = world.now();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use entresol_base::checksum;
 use entresol_base::world::World;
-use entresol_media::BlockOptions;
+use entresol_media::{BlockOptions, Directory};
 use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
@@ -212,12 +212,22 @@ fn damage(disk: &Disk, bytes: &[u8]) -> (String, u64) {
     (name, at)
 }
 
+/// Salvages a store to its end.
+fn salvage_all(
+    from: &Arc<dyn Directory>,
+    to: Arc<dyn Directory>,
+    clock: Arc<World>,
+) -> Result<SalvageReport, StoreError> {
+    let report = salvage(from, to, options(), clock, &mut |_| ControlFlow::Continue(()))?;
+    Ok(report.expect("it went on"))
+}
+
 /// Salvages the store. Returns the result and the report.
 fn saved(world: &World, disk: &Disk) -> (State, SalvageReport) {
     let to = Disk::new(world, DiskOptions::default()).expect("a disk");
     let before = disk.contents();
     let clock = Arc::new(world.clone());
-    let report = salvage(&disk.root(), to.root(), options(), clock).expect("something");
+    let report = salvage_all(&disk.root(), to.root(), clock).expect("something");
     assert!(before == disk.contents(), "what is damaged is left as it is");
     assert_eq!(checked(&to).findings, []);
     (read(world, &to).expect("whole"), report)
@@ -518,7 +528,7 @@ fn a_manifest_without_marks_is_read_and_has_them_later() {
         assert_eq!(read(&world, &disk).expect("whole"), state);
         let manifest = String::from_utf8(disk.root().read("MANIFEST").expect("there"));
         let manifest = manifest.expect("is text");
-        assert!(manifest.contains("\"format\":3,"), "{manifest}");
+        assert!(manifest.contains("\"format\":4,"), "{manifest}");
         assert!(manifest.contains("\"mark\":") && !manifest.contains("\"mark\":0}"), "{manifest}");
     });
 }
@@ -608,6 +618,59 @@ fn a_header_that_is_damaged_of_the_last_segment_is_told() {
     });
 }
 
+/// Returns the disk as a process that is killed leaves it: with everything that it wrote, synced or
+/// not.
+fn killed(world: &World, disk: &Disk) -> Disk {
+    disk.reopen(world, DiskOptions::default()).expect("a disk")
+}
+
+/// Each sync marks how far the log is durable. Damage before the mark is told, and what is behind it
+/// ends the log, as a crash does.
+#[test]
+fn damage_before_the_end_of_a_sync_is_told_and_behind_it_ends_the_log() {
+    in_world(|world, disk| {
+        let options = KvdbOptions { generation_bytes: 1 << 20, ..options() };
+        let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).expect("made");
+        let kvs = store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
+        for number in 0..23_u8 {
+            kvs.put(format!("key{number:02}").as_bytes(), &[number; 1000]).expect("room");
+            if number == 4 || number == 19 {
+                store.sync().expect("durable");
+            }
+        }
+        let left = || killed(&world, &disk);
+        assert_eq!(read(&world, &left()).expect("whole").len(), 23);
+        let segments: Vec<_> = left().contents().into_iter().collect();
+        for number in 0..23 {
+            let key = format!("key{number:02}").into_bytes();
+            let found = segments.iter().filter(|(name, _)| name.ends_with(".segment"));
+            let mut found = found.filter_map(|(name, bytes)| {
+                Some((name, bytes.windows(5).position(|at| at == key)?))
+            });
+            let (name, at) = found.next().expect("it is in the log");
+            for at in [at - 20, at + 2, at + 700] {
+                let disk = left();
+                disk.flip(name, at as u64, 3).expect("there");
+                match number {
+                    0..20 => is_told_and_saved(&world, &disk, name, 22..23),
+                    _ => {
+                        let found = read(&world, &disk).expect("the log ends there");
+                        assert_eq!(found.len(), number, "with a bit at {at}");
+                        assert!(checked(&disk).findings.is_empty());
+                    }
+                }
+            }
+        }
+        // A mark that is damaged is none.
+        let (name, _) = segments.iter().rfind(|(name, _)| name.ends_with(".segment")).expect("one");
+        for bit in 0..64 {
+            let disk = left();
+            disk.flip(name, 40 + bit / 8, (bit % 8) as u8).expect("there");
+            assert_eq!(read(&world, &disk).expect("whole").len(), 23);
+        }
+    });
+}
+
 /// Reads fail from some call on, for ever: no older state is answered, `check` reports the failure,
 /// and everything read before it is salvaged.
 #[test]
@@ -639,7 +702,7 @@ fn reads_of_the_log_that_fail_are_told() {
             }
             let (disk, to) = (fails_from(nth), Disk::new(&world, DiskOptions::default()));
             let (to, clock) = (to.expect("a disk"), Arc::new(world.clone()));
-            if let Ok(report) = salvage(&disk.root(), to.root(), options(), clock) {
+            if let Ok(report) = salvage_all(&disk.root(), to.root(), clock) {
                 let found = read(&world, &to).expect("whole").len();
                 let is_all = found == LOGGED;
                 assert!(is_all || !report.findings.is_empty(), "{found} from call {nth} on");

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use entresol_base::checksum;
 use entresol_simulated::disk::Disk;
-use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, KvsOptions, Matches, StoreError};
+use entresol_store::{
+    Batch, CursorOptions, Kvdb, KvdbOptions, KvsOptions, Matches, StoreError, TransactionOptions,
+};
 
 use crate::common::{Place, all, in_world, pairs};
 
@@ -229,7 +231,7 @@ fn a_value_is_set_only_if_nobody_else_has_set_it() {
 }
 
 #[test]
-fn a_snapshot_stays_as_it_was_while_all_is_frozen_and_merged() {
+fn a_snapshot_stays_as_it_was_while_all_is_flushed_and_compacted() {
     let place = Place::new();
     let store = place.create();
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
@@ -373,4 +375,39 @@ fn times_to_live_are_rounded_up_to_seconds() {
     assert!(is_there(b"one and a half") && !is_there(b"nothing"));
     place.clock.advance(Duration::from_secs(1));
     assert!(!is_there(b"one and a half"));
+}
+
+#[test]
+fn a_write_to_a_dropped_kvs_names_it_in_a_batch_and_in_a_transaction() {
+    let place = Place::new();
+    let store = place.create();
+    let cities = store.create_kvs("cities", KvsOptions::default()).expect("new");
+    let mut batch = Batch::new();
+    batch.put(&cities, b"key", b"value").expect("valid");
+    let mut transaction = store.transaction(TransactionOptions::default()).expect("open");
+    transaction.put(&cities, b"key", b"value").expect("valid");
+    store.drop_kvs("cities").expect("there");
+    let of_batch = store.write(&batch).expect_err("it was dropped").to_string();
+    let of_transaction = transaction.commit().expect_err("it was dropped").to_string();
+    for told in [of_batch, of_transaction] {
+        assert!(told.contains("Kvs 'cities' was dropped"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_closed_store_is_named_by_the_next_opening() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    kvs.put(b"key", b"value").expect("room");
+    store.compact().expect("room");
+    let snapshot = store.snapshot().expect("open");
+    drop(kvs);
+    store.close().expect("durable");
+    let opened = Kvdb::open(place.directory(), place.options, place.clock.clone());
+    let told = opened.expect_err("the snapshot holds its files");
+    assert!(matches!(told, StoreError::Held { .. }), "{told:?}");
+    assert!(told.to_string().contains("snapshot, cursor or transaction"), "{told}");
+    drop(snapshot);
+    assert!(place.open().kvs("data").expect("there").get(b"key").expect("readable").is_some());
 }

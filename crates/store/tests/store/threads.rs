@@ -34,7 +34,7 @@ fn closing_waits_for_writes_that_are_under_way() {
 }
 
 #[test]
-fn threads_find_what_they_wrote_while_all_is_frozen_and_merged() {
+fn threads_find_what_they_wrote_while_all_is_flushed_and_compacted() {
     let place = Place::new();
     let store = place.create();
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");

@@ -252,7 +252,7 @@ fn who_removes_a_prefix_has_written_each_key_of_it() {
 }
 
 #[test]
-fn a_change_is_noticed_when_all_that_tells_of_it_was_frozen_and_merged() {
+fn a_change_is_noticed_when_all_that_tells_of_it_was_flushed_and_compacted() {
     let place = Place::new();
     let store = place.create();
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");

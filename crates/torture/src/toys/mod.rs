@@ -23,7 +23,7 @@ pub(super) use tree::Tree;
 pub enum Plant {
     /// Written bytes are not flushed.
     MissingFlush,
-    /// No fence orders the commit after its content.
+    /// The commit is not ordered after its content by a fence.
     MissingFence,
     /// The commit precedes its content.
     WrongOrder,

@@ -21,7 +21,7 @@ mod open_loop;
 mod real;
 mod split;
 
-pub use split::TimeSplit;
+pub use split::{SplitRound, TimeSplit, split_rounds};
 
 /// Size of the requests in most figures.
 const PAGE_BYTES: usize = 4096;

@@ -250,6 +250,32 @@ impl RealFile {
         std::thread::sleep(time);
     }
 
+    /// Returns true if reads go past the page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    /// Breaks down reads that complete by interrupt, then those that are polled for.
+    pub(super) fn both_splits(&mut self) -> Result<[TimeSplit; 2], BenchError> {
+        let path = self.file.path().to_path_buf();
+        let mut queue = self.queue(1)?;
+        let interrupt = self.split("interrupt", queue.as_mut()).map_err(failed(&path))?;
+        drop(queue);
+        let polls = FileDisk::of(&path).map(|disk| (disk.can_be_polled(), disk.name()));
+        let polled = match (polls, Arc::clone(&self.file).polled_queue(1)) {
+            (Some((true, _)), Ok(mut queue)) => {
+                self.split("polling", queue.as_mut()).map_err(failed(&path))?
+            }
+            (Some((false, name)), _) => TimeSplit::refused(
+                "polling",
+                format!("{name} has no queues to poll (queue/io_poll in /sys/block is 0)"),
+            ),
+            (None, _) => TimeSplit::refused("polling", "the file lies on no disk".to_owned()),
+            (_, Err(error)) => TimeSplit::refused("polling", error.to_string()),
+        };
+        Ok([interrupt, polled])
+    }
+
     /// Runs one read after another and reads the clock before and after each call into the queue.
     fn split(
         &mut self,
@@ -353,23 +379,7 @@ impl FileSubject for RealFile {
     }
 
     fn splits(&mut self) -> Result<Vec<TimeSplit>, BenchError> {
-        let path = self.file.path().to_path_buf();
-        let mut queue = self.queue(1)?;
-        let mut splits = vec![self.split("interrupt", queue.as_mut()).map_err(failed(&path))?];
-        drop(queue);
-        let polls = FileDisk::of(&path).map(|disk| (disk.can_be_polled(), disk.name()));
-        splits.push(match (polls, Arc::clone(&self.file).polled_queue(1)) {
-            (Some((true, _)), Ok(mut queue)) => {
-                self.split("polling", queue.as_mut()).map_err(failed(&path))?
-            }
-            (Some((false, name)), _) => TimeSplit::refused(
-                "polling",
-                format!("{name} has no queues to poll (queue/io_poll in /sys/block is 0)"),
-            ),
-            (None, _) => TimeSplit::refused("polling", "the file lies on no disk".to_owned()),
-            (_, Err(error)) => TimeSplit::refused("polling", error.to_string()),
-        });
-        Ok(splits)
+        self.both_splits().map(Vec::from)
     }
 
     fn facts(&self) -> Vec<Fact> {

@@ -31,7 +31,7 @@ pub struct Rate {
 /// Counts of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Samples {
-    /// All samples.
+    /// Number of all samples.
     pub all: usize,
     /// Samples in which a thread did not have a processor to itself, even after repetition.
     pub disturbed: usize,

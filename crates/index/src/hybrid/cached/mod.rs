@@ -38,18 +38,18 @@ use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 mod helpers;
 mod set;
 
-use helpers::{Helpers, Work};
+use helpers::{Helpers, Ticket, Work};
 use set::{Begun, Locked, Set, WAYS};
 
 /// Choice of searching the index while the cache is probed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Probing {
-    /// In parallel while most look-ups miss.
+    /// Parallel while most look-ups miss.
     #[default]
     ByMisses,
-    /// Never in parallel.
+    /// Never parallel.
     Serial,
-    /// In parallel if a helper is free.
+    /// Parallel if a helper is free.
     Parallel,
 }
 
@@ -67,13 +67,21 @@ pub struct CacheOptions {
     pub helpers: usize,
     /// Time of a probe in a simulated world, to which DRAM is free. Nothing elsewhere.
     pub probe: Picos,
+    /// Time that a caller takes to wake a helper in a simulated world, to which threads are free.
+    /// Nothing elsewhere.
+    pub wake: Picos,
 }
 
 impl Default for CacheOptions {
     fn default() -> CacheOptions {
-        let probing = Probing::ByMisses;
-        let probe = Picos::ZERO;
-        CacheOptions { entries: 1 << 16, fills_waiting: 1024, probing, helpers: 1, probe }
+        CacheOptions {
+            entries: 1 << 16,
+            fills_waiting: 1024,
+            probing: Probing::ByMisses,
+            helpers: 1,
+            probe: Picos::ZERO,
+            wake: Picos::ZERO,
+        }
     }
 }
 
@@ -140,6 +148,7 @@ struct Shared<I, K> {
     fills: Queue<Fill<K>>,
     probing: Probing,
     probe: Picos,
+    wake: Picos,
     /// Switch that is on while most look-ups miss.
     misses_prevail: Switch,
 }
@@ -164,15 +173,6 @@ impl<I: Index<Key: CacheKey>> Shared<I, Owned<I>> {
             Probing::ByMisses => self.misses_prevail.is_on(),
             Probing::Serial => false,
             Probing::Parallel => true,
-        }
-    }
-
-    /// Lets the time of a probe pass, in a simulated world.
-    fn pass_probe(&self) {
-        if self.probe > Picos::ZERO
-            && let Some(world) = World::current()
-        {
-            world.spend(self.probe);
         }
     }
 
@@ -215,6 +215,7 @@ impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
             fills: Queue::new(options.fills_waiting),
             probing: options.probing,
             probe: options.probe,
+            wake: options.wake,
             misses_prevail: Switch::default(),
         });
         let count = if options.probing == Probing::Serial { 0 } else { options.helpers };
@@ -258,13 +259,21 @@ impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
         let _is_done = self.shared.fills.settle();
     }
 
+    /// Hands work to a helper if this is the mode and one is free.
+    fn begin(&self, work: Work, key: &I::Key) -> Option<Ticket<'_, Owned<I>>> {
+        let is_parallel = self.shared.is_parallel();
+        let ticket = is_parallel.then(|| self.helpers.begin(work, key)).flatten()?;
+        pass(self.shared.wake);
+        Some(ticket)
+    }
+
     /// Changes a key in the index, and in the cache if it is there.
     fn change(&self, work: Work, key: &I::Key) -> Result<Option<u64>, IndexError> {
         let set = self.shared.set(key);
         // No thread reads the set until the key is gone from it, so a helper may begin at once.
         let mut locked = set.lock();
-        let ticket = if self.shared.is_parallel() { self.helpers.begin(work, key) } else { None };
-        self.shared.pass_probe();
+        let ticket = self.begin(work, key);
+        pass(self.shared.probe);
         let mut change = Change { set, key, begun: locked.begin(key), value: None };
         drop(locked);
         let answer = match ticket {
@@ -276,6 +285,15 @@ impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
             _ => None,
         };
         answer
+    }
+}
+
+/// Lets time pass in a simulated world.
+fn pass(time: Picos) {
+    if time > Picos::ZERO
+        && let Some(world) = World::current()
+    {
+        world.spend(time);
     }
 }
 
@@ -310,9 +328,8 @@ impl<I: Index<Key: CacheKey> + 'static> Index for Cached<I> {
         let mut set = shared.set(key).lock();
         // The version is seen before the helper asks the index.
         let version = set.version_to_fill();
-        let is_parallel = shared.is_parallel();
-        let ticket = if is_parallel { self.helpers.begin(Work::Get, key) } else { None };
-        shared.pass_probe();
+        let ticket = self.begin(Work::Get, key);
+        pass(shared.probe);
         let hit = set.get(key);
         let told = set.take_misses(TOLD);
         drop(set);

@@ -72,7 +72,7 @@ pub struct HashTable<R> {
 /// Segments by the first bits of hashes.
 #[derive(Debug, Default)]
 struct Directory {
-    /// Number of those bits.
+    /// Number of bits of a hash that select a segment.
     depth: u32,
     segments: Vec<u64>,
 }

@@ -133,6 +133,6 @@ fn every_site_that_is_left_out_is_noticed() {
     use crate::testing::{UNCHANGED_ROOT, check_mutants};
     check_mutants::<FpTree<_>>(
         &of(3),
-        &[&UNCHANGED_ROOT[..], &["Flush in fp_tree/leaf.rs"]].concat(),
+        &[&UNCHANGED_ROOT[..], &["Flush in reference/fp_tree/leaf.rs"]].concat(),
     );
 }

@@ -116,6 +116,10 @@ impl Towers {
         let number = self.free.pop().unwrap_or(self.towers.len() as u32);
         let mut next = Vec::with_capacity(path.len());
         for (level, &before) in path.iter().enumerate() {
+            debug_assert!(
+                before == HEAD || self.towers[before as usize].key < key,
+                "{key} is linked behind a greater key"
+            );
             let link = &mut self.towers[before as usize].next[level];
             next.push(std::mem::replace(link, number));
         }
@@ -138,6 +142,10 @@ impl Towers {
         }
         let next = std::mem::take(&mut self.towers[number as usize].next);
         for (level, (&after, &before)) in next.iter().zip(&path).enumerate() {
+            debug_assert!(
+                self.towers[before as usize].next[level] == number,
+                "{key} is not linked"
+            );
             self.towers[before as usize].next[level] = after;
         }
         self.links -= next.len() as u64;

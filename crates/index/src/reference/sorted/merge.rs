@@ -67,12 +67,12 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             return Ok(None);
         }
         let Some(Pair { left, right }) = self.pair(small)? else { return Ok(None) };
-        if !self.freeze(right)? {
+        if !self.mark_leaving(right)? {
             return Ok(None);
         }
         let disowned = self.disown(right);
         let Ok(Some((parent, left_over))) = disowned else {
-            self.thaw(right);
+            self.unmark_leaving(right);
             return disowned.map(|_| None);
         };
         match self.absorb(left, right) {
@@ -83,7 +83,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                 new.map_or(Ok(()), |new| self.adopt_if_room(new))?;
             }
             Err(error) => {
-                self.thaw(right);
+                self.unmark_leaving(right);
                 self.adopt_if_room(right.at)?;
                 if !matches!(error, IndexError::Full { .. }) {
                     return Err(error);
@@ -132,7 +132,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     }
 
     /// Marks a node as leaving.
-    fn freeze(&self, node: Node<'_, R>) -> Result<bool, IndexError> {
+    fn mark_leaving(&self, node: Node<'_, R>) -> Result<bool, IndexError> {
         loop {
             let (seen, state) = self.look(node)?;
             if state.is_leaving() {
@@ -145,7 +145,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    fn thaw(&self, node: Node<'_, R>) {
+    fn unmark_leaving(&self, node: Node<'_, R>) {
         let _latched = self.latches.lock(node.at);
         node.set_state(node.state().staying());
     }
@@ -183,7 +183,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                 continue;
             }
             let Some(_latched) = self.latches.lock_unchanged(before.at, seen) else { continue };
+            debug_assert!(
+                right.state().is_leaving() && !right.state().is_gone() && !state.is_gone(),
+                "node {} joins {}, and one of them is no longer there",
+                right.at,
+                before.at
+            );
             let new = self.join(before, state, right)?;
+            debug_assert!(before.link().next() != right.at, "node {} is still linked", right.at);
             right.set_state(right.state().gone());
             return Ok(new);
         }

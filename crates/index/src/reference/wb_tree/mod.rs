@@ -154,6 +154,8 @@ impl<R: Region> WbTree<R> {
     /// Moves the upper half of a full node to a new one. Its parent has room; the root has none.
     fn split(&self, root: &mut u64, parent: Option<&Step>, full: &Node) -> Result<(), IndexError> {
         let region = self.region();
+        debug_assert!(full.len() == self.most, "a node of {} records is split", full.len());
+        debug_assert!(parent.is_none_or(|it| it.node.len() < self.most), "the parent has no room");
         let new = self.pool.allocate(Node::bytes(self.most))?;
         let entries = full.entries(region);
         let half = entries.len() / 2;
@@ -219,6 +221,7 @@ impl<R: Region> WbTree<R> {
         } else {
             parent.node.change_remove_child(region, parent.not_after, &mut changes);
         }
+        debug_assert!(!gone.contains(&root_after), "the root {root_after} is freed");
         changes.commit(region, self.log)?;
         *root = root_after;
         self.merges.fetch_add(gone.len() as u64, Relaxed);

@@ -150,5 +150,5 @@ fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
 fn every_site_that_is_left_out_is_noticed() {
     // The paper's flush of the slot array, whose line is flushed again with the bitmap: within a
     // line stores keep their order. It stays, so that counts compare with the paper's.
-    crate::testing::check_mutants::<WbTree<_>>(&of(3), &["Flush in wb_tree/node.rs"]);
+    crate::testing::check_mutants::<WbTree<_>>(&of(3), &["Flush in reference/wb_tree/node.rs"]);
 }

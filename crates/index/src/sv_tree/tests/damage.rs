@@ -67,7 +67,7 @@ where
     keys.iter().for_each(|key| drop(emptied.remove(key.borrow())));
 }
 
-/// To itself, to one before it, to the first one, and to one that has gone.
+/// Links a leaf to itself, to one before it, to the first one, and to one that was freed.
 fn check_all<K>(keys: &[<K::Key as ToOwned>::Owned])
 where
     K: Keys<Direct> + Clone + Default,

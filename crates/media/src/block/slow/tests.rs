@@ -109,6 +109,8 @@ fn two_queues_share_the_drive() {
     let model = ModelName::Qlc5210;
     let (_directory, file) = open(model);
     let clock = SystemClock::new();
+    let requests: Vec<_> = (0..128).map(|number| (Access::Read, number * BLOCK as u64)).collect();
+    let alone = *model_says(model, &requests).iter().max().expect("some");
     let timed = |queues: usize| {
         let mut queues: Vec<_> =
             (0..queues).map(|_| file.clone().queue(128).expect("queue")).collect();
@@ -129,10 +131,9 @@ fn two_queues_share_the_drive() {
         }
         clock.now().since(before)
     };
-    // A busy machine makes either of them longer; the shortest is nearest to what the drive takes.
-    let alone = (0..5).map(|_| timed(1)).min().expect("five");
+    // A busy machine makes it longer, never shorter.
     let together = timed(4);
-    assert!(together > alone * 2, "{together:?} for four, {alone:?} for one");
+    assert!(together > alone * 2, "{together:?} for four, {alone:?} for one on the model");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct BlockModel {
     admitted_at: Ps,
     channels: Stage,
     dies: Stage,
-    /// All programming together, for drives that are limited by power.
+    /// Stage of all programming together, for drives that are limited by power.
     power: Stage,
     log: Log,
     /// Next offset of each of the newest write streams.

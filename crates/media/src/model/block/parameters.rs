@@ -7,7 +7,7 @@ use crate::model::ModelName;
 /// A transfer rate, kept as the time that a byte takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// In 1/1024 picoseconds, so that rates up to 1 TB/s are exact to a thousandth.
+    /// Time of a byte in 1/1024 picoseconds: rates up to 1 TB/s are exact to a thousandth.
     per_byte: u64,
 }
 

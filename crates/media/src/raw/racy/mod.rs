@@ -19,9 +19,11 @@ mod portable;
 mod x86;
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-pub(crate) use portable::{copy, copy_overlapping, equal, match_pairs, match_tags};
+pub(crate) use portable::{
+    copy, copy as copy_inlined, copy_overlapping, equal, match_pairs, match_tags,
+};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86::{copy, copy_overlapping, equal, match_pairs, match_tags};
+pub(crate) use x86::{copy, copy_inlined, copy_overlapping, equal, match_pairs, match_tags};
 
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 mod tests {

@@ -17,6 +17,16 @@ const REP_MOVSB_BYTES_MIN: usize = 4096;
 /// either at once, atomically or by racy copies.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { copy_inlined(from, to, len) }
+}
+
+/// Copies like [`copy`], but always as a part of its caller: for the one copy of a read.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+pub(crate) unsafe fn copy_inlined(from: *const u8, to: *mut u8, len: usize) {
     match len {
         // SAFETY: passed on from the caller; the length suits the callee.
         0..16 => unsafe { copy_below_16(from, to, len) },

@@ -3,7 +3,7 @@
 
 mod limits;
 mod shares;
-mod slow_downs;
+mod slowdowns;
 mod targets;
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(super) fn adversaries(settings: &Settings) -> Outcome {
     let mut drawn = Vec::new();
     let mut checks = limits::checks(&device, &mut drawn);
     checks.extend(shares::checks(&device));
-    checks.extend(slow_downs::checks(&long));
+    checks.extend(slowdowns::checks(&long));
     checks.extend(targets::checks(&long));
     Outcome {
         scenario: vec![

@@ -6,12 +6,13 @@ use std::time::Duration;
 use entresol_base::rng::Rng;
 use entresol_base::sync::Mutex;
 use entresol_base::world::World;
-use entresol_base::{Nanos, Picos};
+use entresol_base::{Clock, Nanos, Picos};
 use entresol_media::model::memory::{Accessor, Fence, LINE_BYTES, MemoryAccess, MemoryOp};
 use entresol_media::{Access, AccountHandle, Admission};
 use entresol_sharing::TenantId;
 
 use super::Scene;
+use super::cached::{Client, Kept};
 use super::stage::Stage;
 
 /// Area of the device that each loop has for itself.
@@ -35,8 +36,6 @@ pub(crate) struct Phase {
     pub(crate) bytes: u64,
     /// Time of a request beside its access: the processor's part, and the client's.
     pub(crate) think: Duration,
-    /// Further time of a set, whose value has to come from the client.
-    pub(crate) set_think: Duration,
     /// Part of the requests that need the medium; the others are misses.
     pub(crate) hits: f64,
     /// Mean interval between the starts of a loop's requests. Each is drawn from half of it to one
@@ -49,7 +48,7 @@ pub(crate) struct Phase {
 /// A trick by which a tenant may try to get more than it should.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Trick {
-    /// No trick.
+    /// The tenant plays fair.
     #[default]
     None,
     /// More loops run while responses are faster than `below`, as they are while others are paused.
@@ -83,7 +82,6 @@ impl Phase {
             gets: 1.0,
             bytes,
             think,
-            set_think: Duration::ZERO,
             hits: 1.0,
             period: Duration::ZERO,
             trick: Trick::None,
@@ -124,6 +122,8 @@ pub(crate) struct Actor {
     pub(crate) tenant: TenantId,
     /// Phases in the order of time; the tenant is idle before the first.
     pub(crate) phases: Vec<Phase>,
+    /// Cache that answers its requests; without one they are accesses of the device.
+    pub(crate) cache: Option<Kept>,
 }
 
 impl Actor {
@@ -131,7 +131,7 @@ impl Actor {
     #[must_use]
     #[cfg(test)]
     pub(crate) fn steady(tenant: TenantId, phase: Phase) -> Actor {
-        Actor { tenant, phases: vec![phase] }
+        Actor { tenant, phases: vec![phase], cache: None }
     }
 
     pub(super) fn threads_max(&self) -> u32 {
@@ -162,6 +162,8 @@ pub(super) struct Loop {
     index: u32,
     accessor: Accessor,
     account: AccountHandle,
+    /// Client of the tenant's cache.
+    client: Option<Client>,
     rng: Rng,
     /// Sum of the parts of gets; a get is due when it reaches one.
     turn: f64,
@@ -182,6 +184,8 @@ impl Loop {
         let before: u32 = scene.actors[..place].iter().map(Actor::threads_max).sum();
         let accessor = Accessor(before + index);
         let mut rng = world.rng(&format!("loop {}", accessor.0));
+        let account = stage.lock().account(place).handle();
+        let client = stage.lock().client(place, scene.seed.wrapping_add(1 + u64::from(accessor.0)));
         Loop {
             turn: rng.next_f64(),
             world: world.clone(),
@@ -190,7 +194,8 @@ impl Loop {
             place,
             index,
             accessor,
-            account: stage.lock().account(place).handle(),
+            account,
+            client,
             rng,
             end: Picos::from(scene.time),
             delays: scene.has_delays(),
@@ -227,29 +232,50 @@ impl Loop {
     fn request(&mut self, phase: Phase) -> bool {
         let began = self.world.now();
         let hit = phase.hits >= 1.0 || self.rng.next_f64() < phase.hits;
-        let mut was_set = false;
-        if !hit {
+        if self.client.is_some() {
+            if !self.is_admitted() {
+                return false;
+            }
+            self.ask(phase, began);
+        } else if !hit {
             self.stage.lock().answered(self.place, Picos::ZERO);
         } else if !self.is_admitted() {
             return false;
         } else {
-            was_set = self.access(phase, began);
+            self.access(phase, began);
         }
         // Requests of different loops are out of step, as those of real clients are.
         let gap = Picos::from(phase.period);
         let gap = if gap == Picos::ZERO { gap } else { Picos(gap.0 / 2 + self.rng.below(gap.0)) };
-        let further = if was_set { phase.set_think } else { Duration::ZERO };
-        let ready = self.world.now().after((phase.think + further).into());
+        let ready = self.world.now().after(phase.think.into());
         self.world.wait_until(ready.max(began.after(gap)));
         true
     }
 
-    /// Accesses the device; returns true for a set.
-    fn access(&mut self, phase: Phase, began: Picos) -> bool {
-        // Gets and sets alternate in their proportion.
+    /// Returns true if a get is due: gets and sets alternate in their proportion.
+    fn is_get_due(&mut self, phase: Phase) -> bool {
         self.turn += phase.gets;
         let is_get = self.turn >= 1.0;
         self.turn -= if is_get { 1.0 } else { 0.0 };
+        is_get
+    }
+
+    /// Sends a request to the tenant's cache, if it has one.
+    fn ask(&mut self, phase: Phase, began: Picos) {
+        let is_get = self.is_get_due(phase);
+        let now = self.world.seconds();
+        let Some(client) = &mut self.client else { return };
+        let found = match is_get {
+            true => client.get(now),
+            false => client.set(now, phase.bytes as usize),
+        };
+        let took = self.world.now().since(began);
+        self.stage.lock().asked(self.place, took, is_get.then_some(found));
+    }
+
+    /// Accesses the device.
+    fn access(&mut self, phase: Phase, began: Picos) {
+        let is_get = self.is_get_due(phase);
         let op = if is_get { MemoryOp::Load } else { MemoryOp::NtStore };
         // A set is durable before it is answered.
         let fence = if is_get { Fence::None } else { Fence::AtEnd };
@@ -275,7 +301,6 @@ impl Loop {
             true => self.account.charge_units(kind, offset, phase.bytes as usize),
             false => self.account.charge(kind, phase.bytes as usize),
         }
-        !is_get
     }
 
     /// Position of an access in the loop's area. Blocks of a power of two are aligned to their
@@ -297,7 +322,11 @@ impl Loop {
     fn is_admitted(&mut self) -> bool {
         loop {
             let now = self.world.now();
-            let until = match self.account.admit(Nanos::from(now)) {
+            let admission = match &mut self.client {
+                Some(client) => client.admit(Nanos::from(now)),
+                None => self.account.admit(Nanos::from(now)),
+            };
+            let until = match admission {
                 Admission::Go => break,
                 // Nanoseconds are rounded down: a whole one later is late enough.
                 Admission::Wait { until } => Picos::from(until),

@@ -5,8 +5,12 @@
 //! [`Account`](entresol_media::Account), carried out on the model, and charged; the controller runs
 //! on a simulated thread of its own. One seed gives one story, on any machine. Nothing here is
 //! measured on a device.
+//!
+//! A tenant may have a cache, the one that ships, whose values lie on the device. It then admits
+//! and charges as in a server, evicts, and has upkeep of its own.
 
 mod actor;
+mod cached;
 mod stage;
 mod story;
 #[cfg(test)]
@@ -25,6 +29,7 @@ use entresol_sharing::settings::FairPace;
 use entresol_sharing::{Controller, PolicySettings, Settings, SettingsErrors};
 
 pub(crate) use actor::{Actor, Phase, Trick};
+pub(crate) use cached::Kept;
 pub(crate) use story::{Story, TenantMoment};
 
 use actor::{Cleaner, Loop};
@@ -65,7 +70,9 @@ impl Scene {
         let controller = Controller::new(self.settings.clone())?;
         let options = WorldOptions { steps_max: None, ..WorldOptions::seeded(self.seed) };
         let world = World::new(options);
-        let stage = Arc::new(Mutex::new(Stage::new(self)));
+        let caches = cached::open_all(&world, self);
+        let upkeep: Vec<_> = caches.iter().flatten().map(|open| Arc::clone(open.cache())).collect();
+        let stage = Arc::new(Mutex::new(Stage::new(self, caches)));
         let (inner, shared, scene) = (world.clone(), Arc::clone(&stage), self.clone());
         let ended = world.run(move || {
             let mut threads = Vec::new();
@@ -81,6 +88,10 @@ impl Scene {
                     threads.push(thread::spawn(&name, move || turn.run()));
                 }
             }
+            for cache in upkeep {
+                let (inner, end) = (inner.clone(), Picos::from(scene.time));
+                threads.push(thread::spawn("upkeep", move || cached::keep_up(&inner, &cache, end)));
+            }
             let controller = control(&inner, &shared, &scene, controller);
             for thread in threads {
                 assert!(thread.join().is_ok(), "a simulated tenant panicked");
@@ -93,7 +104,8 @@ impl Scene {
         };
         let moments = std::mem::take(&mut stage.lock().moments);
         let decisions = controller.decisions().iter().cloned().collect();
-        Ok(Story { moments, decisions })
+        let caches = stage.lock().kept();
+        Ok(Story { moments, decisions, caches })
     }
 }
 

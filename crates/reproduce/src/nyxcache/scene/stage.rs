@@ -1,5 +1,6 @@
 //! Shared state of a scene's simulated threads: the device, the accounts and the counters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use entresol_media::{Account, Usage};
 use entresol_sharing::{Action, Controller, MediumId, Reading, Sketch, TenantId};
 
 use super::Scene;
-use super::story::{Moment, TenantMoment};
+use super::cached::{Client, Open};
+use super::story::{CacheStory, Moment, TenantMoment};
 
 pub(super) struct Stage {
     pub(super) model: MemoryModel,
@@ -23,6 +25,9 @@ pub(super) struct Stage {
 struct OnStage {
     tenant: TenantId,
     account: Arc<Account>,
+    cache: Option<Open>,
+    /// Gets that the cache was asked for, and those that it had.
+    gets: (u64, u64),
     delay: Duration,
     operations: u64,
     last_response: Picos,
@@ -37,11 +42,15 @@ struct OnStage {
 }
 
 impl Stage {
-    pub(super) fn new(scene: &Scene) -> Stage {
+    /// Makes the stage of a scene, with the caches of its actors in their order.
+    pub(super) fn new(scene: &Scene, caches: Vec<Option<Open>>) -> Stage {
         let medium = scene.settings.media.first().cloned().unwrap_or_default();
-        let tenants = scene.actors.iter().map(|actor| OnStage {
+        let own = || Account::new(medium.clone(), Arc::clone(&scene.costs));
+        let tenants = scene.actors.iter().zip(caches).map(|(actor, cache)| OnStage {
             tenant: actor.tenant,
-            account: Account::new(medium.clone(), Arc::clone(&scene.costs)),
+            account: cache.as_ref().map_or_else(own, Open::account),
+            cache,
+            gets: (0, 0),
             delay: Duration::ZERO,
             operations: 0,
             last_response: Picos::MAX,
@@ -62,6 +71,32 @@ impl Stage {
 
     pub(super) fn account(&self, place: usize) -> &Arc<Account> {
         &self.tenants[place].account
+    }
+
+    /// Returns a client of the tenant's cache, if it has one.
+    pub(super) fn client(&self, place: usize, seed: u64) -> Option<Client> {
+        self.tenants[place].cache.as_ref().map(|cache| cache.client(seed))
+    }
+
+    /// Notes the answer of a tenant's cache; of a get also whether it had the item.
+    pub(super) fn asked(&mut self, place: usize, took: Picos, found: Option<bool>) {
+        let gets = &mut self.tenants[place].gets;
+        gets.0 += u64::from(found.is_some());
+        gets.1 += u64::from(found == Some(true));
+        self.answered(place, took);
+    }
+
+    /// Returns what the tenants' caches did, by tenant.
+    pub(super) fn kept(&self) -> BTreeMap<TenantId, CacheStory> {
+        let with_cache = self.tenants.iter().filter_map(|on| Some((on, on.cache.as_ref()?)));
+        with_cache
+            .map(|(on, cache)| {
+                let events = cache.cache().statistics().events;
+                let (gets, hits) = on.gets;
+                let evicted = events.evicted_items;
+                (on.tenant, CacheStory { gets, hits, evicted })
+            })
+            .collect()
     }
 
     pub(super) fn delay(&self, place: usize) -> Duration {

@@ -32,6 +32,17 @@ pub(crate) struct Moment {
     pub(crate) tenants: BTreeMap<TenantId, TenantMoment>,
 }
 
+/// Work of a tenant's cache in a scene.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CacheStory {
+    /// Gets answered.
+    pub(crate) gets: u64,
+    /// Gets that found their item.
+    pub(crate) hits: u64,
+    /// Items evicted.
+    pub(crate) evicted: u64,
+}
+
 /// Moments and decisions of a scene.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Story {
@@ -39,6 +50,8 @@ pub(crate) struct Story {
     pub(crate) moments: Vec<Moment>,
     /// Decisions of the controller, with their reasons.
     pub(crate) decisions: Vec<Decision>,
+    /// Work of the tenants' caches.
+    pub(crate) caches: BTreeMap<TenantId, CacheStory>,
 }
 
 impl Story {

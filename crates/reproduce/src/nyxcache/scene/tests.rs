@@ -71,7 +71,7 @@ fn pauses_show_how_fast_a_tenant_is_alone() {
 fn a_schedule_is_followed() {
     let early = Phase::gets(2, 256, THINK);
     let late = Phase { from: Duration::from_millis(30), threads: 0, ..early };
-    let actors = vec![Actor { tenant: L, phases: vec![early, late] }];
+    let actors = vec![Actor { tenant: L, phases: vec![early, late], cache: None }];
     let scene = scene(PolicySettings::None, vec![TenantSettings::new(L, "l")], actors);
     let story = play(&scene);
     let went_on = |from_ms: u64, to_ms: u64| {
@@ -102,7 +102,7 @@ fn limited(phases: Vec<Phase>) -> Story {
         costs: Arc::new(CostTable::published()),
         settings: Settings::new("model:aep", policy, tenants),
         actors: vec![
-            Actor { tenant: X, phases },
+            Actor { tenant: X, phases, cache: None },
             Actor::steady(reader, Phase::gets(2, 1024, THINK)),
         ],
         time: Duration::from_millis(200),

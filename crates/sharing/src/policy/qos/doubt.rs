@@ -7,12 +7,9 @@ use std::time::Duration;
 
 use entresol_base::Nanos;
 
-use super::Qos;
-use super::slack::Slacks;
-use crate::settings::Metric;
+use crate::settings::{Metric, WatchSettings};
 use crate::tenant::TenantId;
-use crate::throttle::Throttles;
-use crate::tick::Tick;
+use crate::tick::{Tick, Windows};
 
 /// Windows with slack in a row before tenants are released because of them.
 const CALM_WINDOWS: u32 = 4;
@@ -32,72 +29,66 @@ pub(super) struct Doubt {
     helpless: Option<(TenantId, u32)>,
 }
 
-impl Qos {
-    /// Returns true if a tenant's window was closed before its tail held enough.
-    fn is_scant(&self, tick: &Tick<'_>, tenant: TenantId) -> bool {
-        let target = tick.tenants.get(&tenant).and_then(|member| member.settings.promised());
-        let (Some(target), Some(window)) = (target, self.windows.by.get(&tenant)) else {
-            return false;
-        };
-        let watch = &self.settings.watch;
-        window.latency.count() > 0 && !watch.has_tail(Metric::Percentile(target.percent), window)
+impl Doubt {
+    /// Returns true if a miss waits for another window to confirm it; `is_scant` says that the
+    /// victim's window was.
+    pub(super) fn of_miss(&mut self, victim: TenantId, is_scant: bool) -> bool {
+        self.calm = 0;
+        let before = self.missed.replace(victim);
+        is_scant && before != Some(victim)
     }
 
-    /// Returns true if a miss waits for another window to confirm it.
-    pub(super) fn doubts_miss(&mut self, tick: &Tick<'_>, victim: TenantId) -> bool {
-        self.doubt.calm = 0;
-        let before = self.doubt.missed.replace(victim);
-        self.is_adaptive() && self.is_scant(tick, victim) && before != Some(victim)
-    }
-
-    /// Returns true if a victim misses its target by itself: it still does so with all candidates
-    /// slowed. Called once for each miss without a candidate.
+    /// Returns true if a victim has missed its target long enough without a candidate. Called once
+    /// for each such miss.
     pub(super) fn is_helpless(&mut self, victim: TenantId) -> bool {
-        let before = self.doubt.helpless.filter(|(tenant, _)| *tenant == victim);
+        let before = self.helpless.filter(|(tenant, _)| *tenant == victim);
         let misses = before.map_or(0, |(_, misses)| misses) + 1;
-        self.doubt.helpless = (misses < HELPLESS_MISSES).then_some((victim, misses));
-        self.is_adaptive()
-            && misses >= HELPLESS_MISSES
-            && self.slowed_for.values().any(|for_whom| *for_whom == victim)
+        self.helpless = (misses < HELPLESS_MISSES).then_some((victim, misses));
+        misses >= HELPLESS_MISSES
     }
 
-    /// Returns true if slack waits for further windows to confirm it; no tenant in `slacks` misses.
-    pub(super) fn doubts_slack(&mut self, tick: &Tick<'_>, slacks: &Slacks) -> bool {
-        self.doubt.missed = None;
-        self.doubt.helpless = None;
-        if !self.is_adaptive() || !slacks.kept().any(|tenant| self.is_scant(tick, tenant)) {
+    /// Returns true if slack waits for further windows to confirm it; `is_scant` says that one of
+    /// the present windows was. No tenant misses its target.
+    pub(super) fn of_slack(&mut self, is_scant: bool) -> bool {
+        self.missed = None;
+        self.helpless = None;
+        if !is_scant {
             return false;
         }
-        self.doubt.calm += 1;
-        if self.doubt.calm < CALM_WINDOWS {
+        self.calm += 1;
+        if self.calm < CALM_WINDOWS {
             return true;
         }
-        self.doubt.calm = 0;
+        self.calm = 0;
         false
     }
 
     /// Notes a window without a miss and without much slack.
     pub(super) fn note_kept(&mut self) {
-        self.doubt.missed = None;
-        self.doubt.helpless = None;
-        self.doubt.calm = 0;
+        self.missed = None;
+        self.helpless = None;
+        self.calm = 0;
     }
 
-    /// Returns true if all slowed tenants have long left half of their allowance.
-    pub(super) fn is_idle(
-        &mut self,
-        tick: &Tick<'_>,
-        slowed: &[TenantId],
-        throttles: &Throttles,
-    ) -> bool {
-        let leaves_half = |tenant: &TenantId| {
-            self.windows.use_dominant(*tenant) < 0.5 * throttles.of(*tenant).share_max()
-        };
-        if !slowed.iter().all(leaves_half) {
-            self.doubt.idle_since = None;
+    /// Returns true if all slowed tenants have long left half of their allowance; `leave_half` says
+    /// that they do now.
+    pub(super) fn is_idle(&mut self, now: Nanos, leave_half: bool) -> bool {
+        if !leave_half {
+            self.idle_since = None;
             return false;
         }
-        let since = *self.doubt.idle_since.get_or_insert(tick.now);
-        tick.now.since(since) >= IDLE
+        now.since(*self.idle_since.get_or_insert(now)) >= IDLE
     }
+}
+
+/// Returns true if a tenant's window was closed before its tail held enough.
+pub(super) fn is_scant(
+    tick: &Tick<'_>,
+    windows: &Windows,
+    watch: &WatchSettings,
+    tenant: TenantId,
+) -> bool {
+    let target = tick.tenants.get(&tenant).and_then(|member| member.settings.promised());
+    let (Some(target), Some(window)) = (target, windows.by.get(&tenant)) else { return false };
+    window.latency.count() > 0 && !watch.has_tail(Metric::Percentile(target.percent), window)
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use entresol_base::Nanos;
 
 use self::deed::{Deed, Kind};
-use self::doubt::Doubt;
+use self::doubt::{Doubt, is_scant};
 use self::slack::Slacks;
 use super::Policy;
 use super::patience::Patience;
@@ -63,7 +63,8 @@ pub(super) struct Qos {
     doubt: Doubt,
     /// Multiple of the expense, raised after experiments that showed nothing.
     expense_factor: f64,
-    /// Dominant share of each tenant for one byte a second, from when it last moved any.
+    /// Dominant share that one byte a second costs each tenant, from the last tick in which it
+    /// moved any.
     share_of_byte: BTreeMap<TenantId, f64>,
     release: Patience,
     /// Tenants that were released since they were last slowed.
@@ -196,16 +197,25 @@ impl Qos {
         }
         let Some((victim, slack)) = self.worst(tick, &slacks) else { return };
         if slack < 0.0 {
-            if !self.doubts_miss(tick, victim) {
+            let is_scant = self.is_adaptive() && self.is_scant(tick, victim);
+            if !self.doubt.of_miss(victim, is_scant) {
                 self.protect(tick, hands, &slacks, victim);
             }
         } else if let Some(culprit) = self.pressed(tick, victim, slack) {
             self.slow(tick, hands, &slacks, (culprit, victim));
         } else if slack <= self.settings.slack_min {
-            self.note_kept();
-        } else if !self.doubts_slack(tick, &slacks) {
-            self.release_all(tick, hands, &slacks, slack);
+            self.doubt.note_kept();
+        } else {
+            let is_scant =
+                self.is_adaptive() && slacks.kept().any(|tenant| self.is_scant(tick, tenant));
+            if !self.doubt.of_slack(is_scant) {
+                self.release_all(tick, hands, &slacks, slack);
+            }
         }
+    }
+
+    fn is_scant(&self, tick: &Tick<'_>, tenant: TenantId) -> bool {
+        is_scant(tick, &self.windows, &self.settings.watch, tenant)
     }
 
     /// Returns the culprit of a victim that is being helped and is not yet clear of its target. A
@@ -276,7 +286,10 @@ impl Qos {
         let candidates = self.candidates(tick, slacks, victim);
         match candidates.as_slice() {
             [] => {
-                if self.is_helpless(victim) {
+                // It misses its target by itself if it does so with all candidates slowed.
+                let is_helped = self.slowed_for.values().any(|for_whom| *for_whom == victim);
+                let is_helpless = self.doubt.is_helpless(victim);
+                if self.is_adaptive() && is_helpless && is_helped {
                     self.give_up(tick, hands, victim);
                 }
             }
@@ -386,7 +399,11 @@ impl Qos {
             return;
         }
         if self.is_adaptive() {
-            if self.is_idle(tick, &slowed, hands.throttles) {
+            let leaves_half = |tenant: &TenantId| {
+                let allowed = hands.throttles.of(*tenant).share_max();
+                self.windows.use_dominant(*tenant) < 0.5 * allowed
+            };
+            if self.doubt.is_idle(tick.now, slowed.iter().all(leaves_half)) {
                 self.release.reset();
             }
             if !self.release.is_over(tick.now) {

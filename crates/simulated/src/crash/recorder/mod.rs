@@ -127,7 +127,7 @@ pub(super) struct Pending {
 }
 
 pub(super) struct State {
-    /// None once an image is dropped.
+    /// Memory of an image; absent once the image is dropped.
     pub(super) scratch: Option<Scratch>,
     /// True on images, whose changes are undone.
     pub(super) undoes: bool,

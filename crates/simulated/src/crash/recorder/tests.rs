@@ -136,10 +136,10 @@ fn images(power: &Power) -> Vec<Content> {
 struct Machine {
     visible: Content,
     durable: Content,
-    /// For each line the number of stores so far, and the number of durable ones.
+    /// Number of stores to each line so far, and of durable ones.
     stores: [u32; LINES],
     arrived: [u32; LINES],
-    /// For each line its stores in order: (thread, time).
+    /// Stores to each line in order: (thread, time).
     authors: [Vec<(u32, u32)>; LINES],
     time: u32,
     /// (thread, line, stores of the line): must be durable at the thread's fence.

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use entresol_base::Seconds;
 use entresol_index::Direction;
 
 use crate::api::kvs::Kvs;
 use crate::engine::Core;
+use crate::engine::dead_keys::{Look, PASSED_MIN};
 use crate::memtable::own::OwnWrites;
 use crate::memtable::range_deletes::Prefixes;
 use crate::types::{Sequence, ValuePlace, Version};
@@ -52,6 +54,8 @@ pub struct Cursor {
     options: CursorOptions,
     view: Arc<View>,
     at: Sequence,
+    /// Time of the snapshot, by which versions expire.
+    seconds: Seconds,
     merged: Merged,
     /// Keys that were taken ahead.
     window: Window,
@@ -64,6 +68,18 @@ pub struct Cursor {
     is_started: bool,
     /// Writes of the transaction that the cursor belongs to.
     own: Option<OwnParts>,
+    dead: PassedKeys,
+}
+
+/// Dead keys that a walk has passed since it began, before the first one that it shows.
+#[derive(Debug, Default)]
+struct PassedKeys {
+    look: Option<Look>,
+    count: u64,
+    /// True until the walk has shown a key.
+    is_first: bool,
+    /// Position at which the walk began.
+    begin: Option<(Vec<u8>, bool)>,
 }
 
 impl Cursor {
@@ -85,12 +101,14 @@ impl Cursor {
             options,
             view: view.clone(),
             at,
+            seconds: snapshot.seconds(),
             merged: Merged::default(),
             window: Window::default(),
             left: 0,
             from: None,
             is_started: false,
             own,
+            dead: PassedKeys::default(),
         };
         cursor.begin();
         cursor.left = cursor.options.limit.unwrap_or(u64::MAX);
@@ -143,9 +161,10 @@ impl Cursor {
             let what = "a cursor of a transaction cannot be updated: open a new one".to_owned();
             return Err(StoreError::Options { what });
         }
+        self.dead.look = self.core.dead_keys.announce(self.kvs, self.core.writes.log.as_ref());
         let snapshot = Snapshot::of(&self.core);
         let (view, at) = snapshot.parts();
-        (self.view, self.at) = (view.clone(), at);
+        (self.view, self.at, self.seconds) = (view.clone(), at, snapshot.seconds());
         self.begin();
         Ok(())
     }
@@ -183,8 +202,9 @@ impl Cursor {
     fn go_on(&mut self) -> Result<Option<At>, StoreError> {
         loop {
             if self.window.is_open() {
-                let of = of(&self.core, &self.view, self.kvs, &self.options);
+                let of = of(&self.core, (&self.view, self.seconds), self.kvs, &self.options);
                 if self.window.go_on(&of)? {
+                    self.dead.is_first = false;
                     return Ok(Some(At::Window));
                 }
                 if self.window.is_over() {
@@ -192,24 +212,29 @@ impl Cursor {
                 }
             }
             if let ahead @ 1.. = self.window.wanted(self.options.limit.map(|_| self.left)) {
-                let of = of(&self.core, &self.view, self.kvs, &self.options);
+                let of = of(&self.core, (&self.view, self.seconds), self.kvs, &self.options);
                 self.window.fill(&mut self.merged, &of, ahead);
+                self.dead.is_first = false;
                 continue;
             }
             let is_simple = self.merged.take_simply();
             let taken = if is_simple { None } else { self.merged.take()? };
             if !is_simple && taken.is_none() {
+                self.note_dead_keys(true);
                 return Ok(None);
             }
-            let of = of(&self.core, &self.view, self.kvs, &self.options);
+            let of = of(&self.core, (&self.view, self.seconds), self.kvs, &self.options);
             if !of.has_prefix(self.merged.key()) {
+                self.note_dead_keys(false);
                 return Ok(None);
             }
             if let Some(taken) = taken
                 && !self.is_there(taken)?
             {
+                self.pass_dead_key()?;
                 continue;
             }
+            self.note_dead_keys(false);
             return Ok(Some(At::Merged));
         }
     }
@@ -218,7 +243,8 @@ impl Cursor {
     /// record.
     fn is_there(&mut self, taken: TakenVersion) -> Result<bool, StoreError> {
         let TakenVersion { version: Version { sequence, expiry, value }, is_deleted } = taken;
-        if is_deleted || self.core.files.time.has_ended(expiry) || value == ValuePlace::Gone {
+        let has_ended = self.core.files.time.has_ended_at(expiry, Some(self.seconds));
+        if is_deleted || has_ended || value == ValuePlace::Gone {
             return Ok(false);
         }
         if let ValuePlace::Apart(place) = value
@@ -257,18 +283,80 @@ impl Cursor {
             }
             (true, _) => end.as_deref().map(|end| (end, false)),
         };
+        self.dead.is_first = true;
+        self.dead.count = 0;
+        self.dead.begin = bound.map(|(key, included)| (key.to_vec(), included));
+        if self.own.is_none()
+            && let Some(jump) =
+                self.core.dead_keys.jump(self.kvs, (self.at, self.seconds), self.direction(), bound)
+        {
+            return self.seek_behind_dead(jump);
+        }
         self.merged.seek(bound)
+    }
+
+    /// Positions all sources behind a range of dead keys.
+    fn seek_behind_dead(&mut self, jump: Option<(Vec<u8>, bool)>) -> Result<(), StoreError> {
+        match jump {
+            Some((key, included)) => self.merged.seek(Some((&key, included))),
+            None => {
+                self.merged = Merged::default();
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets the walk note ranges of dead keys if it was announced before its snapshot was taken.
+    pub(crate) fn may_note_dead_keys(&mut self, look: Option<Look>) {
+        self.dead.look = look;
+    }
+
+    /// Counts a dead key, and goes on behind a range of them if it lies in one.
+    #[cold]
+    fn pass_dead_key(&mut self) -> Result<(), StoreError> {
+        self.dead.count += 1;
+        if self.dead.count == PASSED_MIN && self.own.is_none() {
+            self.core.dead_keys.watch(self.kvs);
+        }
+        if self.dead.count.is_power_of_two() && self.own.is_none() {
+            let bound = Some((self.merged.key(), false));
+            let jump = self.core.dead_keys.jump(
+                self.kvs,
+                (self.at, self.seconds),
+                self.direction(),
+                bound,
+            );
+            if let Some(jump) = jump {
+                return self.seek_behind_dead(jump);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the range of the dead keys before the first key that the walk shows, which is the
+    /// current one, or before its end.
+    #[inline]
+    fn note_dead_keys(&mut self, is_at_end: bool) {
+        if !std::mem::take(&mut self.dead.is_first) || self.dead.count == 0 {
+            return;
+        }
+        if let Some(look) = self.dead.look {
+            let begin = self.dead.begin.as_ref().map(|(key, included)| (key.as_slice(), *included));
+            let end = (!is_at_end).then(|| self.merged.key());
+            let of_look = (look, self.at, self.seconds);
+            self.core.dead_keys.note(self.kvs, of_look, self.direction(), (begin, end));
+        }
     }
 }
 
 /// Collects what a window needs to take entries.
 fn of<'a>(
     core: &'a Core,
-    view: &'a View,
+    (view, seconds): (&'a View, Seconds),
     kvs: KvsId,
     options: &'a CursorOptions,
 ) -> WindowSource<'a> {
-    WindowSource { core, view, kvs, prefix: &options.prefix }
+    WindowSource { core, view, seconds, kvs, prefix: &options.prefix }
 }
 
 impl fmt::Debug for Cursor {

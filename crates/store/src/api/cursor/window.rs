@@ -18,6 +18,8 @@
 
 use std::ops::Range;
 
+use entresol_base::Seconds;
+
 use crate::StoreError;
 use crate::cache::block::Charge;
 use crate::cache::row::RowCache;
@@ -81,11 +83,11 @@ struct Entry {
 /// Location of an entry's value.
 #[derive(Debug, Clone)]
 enum EntryPlace {
-    /// In `bytes`.
+    /// Range of `bytes`.
     Here(Range<usize>),
-    /// In a record that is read when its entry is shown.
+    /// Record that is read when its entry is shown.
     Apart(RecordPlace),
-    /// In a record of a piece with this index.
+    /// Record in the piece with this index.
     In(RecordPlace, usize),
 }
 
@@ -113,7 +115,7 @@ enum State {
 #[derive(Debug)]
 enum Value {
     In(Range<usize>),
-    /// In `record`, from this index on.
+    /// Bytes of `record` from this index on.
     InRecord(usize),
 }
 
@@ -144,6 +146,7 @@ struct Pace {
 pub(super) struct WindowSource<'a> {
     pub(super) core: &'a Core,
     pub(super) view: &'a View,
+    pub(super) seconds: Seconds,
     pub(super) kvs: KvsId,
     pub(super) prefix: &'a [u8],
 }
@@ -398,7 +401,7 @@ impl Window {
         while let Some(entry) = self.entries.get(self.next) {
             self.next += 1;
             let Entry { key, expiry, value } = entry;
-            if of.core.files.time.has_ended(*expiry) {
+            if of.core.files.time.has_ended_at(*expiry, Some(of.seconds)) {
                 continue;
             }
             let (key, value) = (key.clone(), value.clone());

@@ -208,7 +208,7 @@ impl Transaction {
         let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
         let mut others = kvs.multi_get_at(&self.snapshot, &others)?.into_iter();
         let value_of = |said| match said {
-            Some(OwnAnswer::Write(write)) if !write.is_over(self.core.files.time.now()) => {
+            Some(OwnAnswer::Write(write)) if !write.is_over(self.snapshot.seconds()) => {
                 write.value.clone()
             }
             Some(_) => None,
@@ -301,7 +301,7 @@ impl Transaction {
     pub fn commit_durably(self) -> Result<Sequence, StoreError> {
         let core = self.core.clone();
         let last = self.commit()?;
-        core.sync()?;
+        core.sync_written()?;
         Ok(last)
     }
 

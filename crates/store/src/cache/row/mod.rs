@@ -70,7 +70,7 @@ pub(crate) struct RowCache {
     next: AtomicUsize,
     /// Number of range deletes so far.
     epoch: AtomicU32,
-    gone: RwLock<RemovedPrefixes>,
+    gone: RwLock<RangeDeletes>,
 }
 
 /// Lock and counters of the keys whose hashes choose this stripe.
@@ -87,7 +87,7 @@ struct Stripe {
 
 /// The last range deletes, with their numbers.
 #[derive(Debug, Default)]
-struct RemovedPrefixes {
+struct RangeDeletes {
     last: VecDeque<(u32, KvsId, Vec<u8>)>,
     bytes: usize,
     /// Number of the last range delete that was forgotten. Entries that were read before it are not

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::cache::block::BlockCache;
 use crate::engine::statistics::MissingVolume;
-use crate::manifest::{Manifest, RunState};
+use crate::manifest::{Manifest, RunState, is_unfinished};
 use crate::names;
 use crate::run::Run;
 use crate::run::read::scan::{Piece, scan};
@@ -24,6 +24,7 @@ use crate::wal::scan as log_scan;
 use values::{Lead, Leads, Proofs};
 
 pub(crate) mod guess;
+mod images;
 mod values;
 
 /// Number of findings that are reported one by one.
@@ -114,9 +115,9 @@ impl CheckReport {
 /// Progress of a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// Files checked so far.
+    /// Number of files checked so far.
     pub files_done: u64,
-    /// All files.
+    /// Number of files in all.
     pub files: u64,
     /// Bytes of the files checked so far.
     pub bytes_done: u64,
@@ -203,6 +204,7 @@ fn check_with(
     checker.tell_missing();
     checker.values(&manifest, leads);
     checker.log(&manifest)?;
+    checker.images(&manifest);
     checker.strangers(&manifest)?;
     if let Some(what) = read_frequency::kept::what_is_wrong(&**directory) {
         let (file, lost) = (names::READ_FREQUENCY, "read frequencies are learned anew");
@@ -214,11 +216,14 @@ fn check_with(
 /// Loads the manifest, or reconstructs it from the files.
 ///
 /// # Errors
-/// Fails if there is no store, or its format is unknown.
+/// Fails if there is no store or an incomplete copy, or its format is unknown.
 pub(crate) fn load_or_guess(
     directory: &Arc<dyn Directory>,
     report: &mut CheckReport,
 ) -> Result<Manifest, StoreError> {
+    if is_unfinished(&**directory)? {
+        return Err(StoreError::Unfinished { directory: directory.path().to_owned() });
+    }
     let (offset, what) = match Manifest::load(&**directory) {
         Ok(Some(manifest)) => return Ok(manifest),
         Ok(None) => (0, "there is none".to_owned()),

@@ -39,7 +39,7 @@ pub(crate) enum EntryKind {
     Simple,
     /// Any other version of its key.
     Other,
-    /// Not an entry that a run may have.
+    /// Bytes that are no entry of a run.
     None,
 }
 

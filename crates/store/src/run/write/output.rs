@@ -14,6 +14,9 @@ use crate::run::format::ends::{MAGIC, mark_behind};
 
 /// Most bytes by which the file grows at once; up to this, it grows by its own length.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
+/// One part in so many of the free room may be taken before it is needed. A compaction that makes
+/// room on a full disk needs nearly all of it for other files.
+const FREE_PART: u64 = 8;
 
 /// A file that is being written, and is removed if it is dropped before it is complete.
 #[derive(Debug)]
@@ -46,8 +49,9 @@ impl Output {
             let what = format!("{} exists already", directory.path().join(&name).display());
             return Err(StoreError::Internal { what });
         }
+        let is_small = free_part(&**directory) < write_bytes as u64;
         let options = BlockOptions {
-            create: Some(write_bytes as u64),
+            create: Some(if is_small { PAGE_BYTES } else { write_bytes } as u64),
             magic: Some(MAGIC),
             ..BlockOptions::default()
         };
@@ -156,7 +160,8 @@ impl Output {
         if end <= length {
             return Ok(());
         }
-        let generous = end.max(length + length.min(GROWTH_BYTES_MAX));
+        let growth = length.min(GROWTH_BYTES_MAX).min(free_part(&*self.directory));
+        let generous = end.max(length + growth / PAGE_BYTES as u64 * PAGE_BYTES as u64);
         if file.set_len(generous).is_err() {
             file.set_len(end)?;
         }
@@ -171,6 +176,11 @@ impl Output {
     fn failed(&self, doing: &'static str, cause: std::io::Error) -> StoreError {
         StoreError::Io { doing, path: self.path.clone(), offset: self.offset, cause }
     }
+}
+
+/// Returns the bytes that a file may take before they are needed.
+fn free_part(directory: &dyn Directory) -> u64 {
+    directory.free_bytes().map_or(u64::MAX, |bytes| bytes / FREE_PART)
 }
 
 impl Drop for Output {

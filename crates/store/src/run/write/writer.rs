@@ -188,6 +188,12 @@ impl RunWriter {
         if self.footer.least > self.footer.greatest {
             self.footer.least = self.footer.greatest;
         }
+        let in_filters: u64 = self.groups.iter().map(|group| group.keys).sum();
+        assert!(
+            in_filters <= self.footer.entries && (in_filters > 0) == (self.footer.root.pages > 0),
+            "a run of {} entries has {in_filters} keys in its filters",
+            self.footer.entries,
+        );
         self.footer.pages = self.output.address().page + 1;
         self.footer.mark = self.output.mark();
         let file = self.output.finish(&self.footer.encode())?;

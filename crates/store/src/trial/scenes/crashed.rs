@@ -276,7 +276,7 @@ impl Subject for Copied {
         let (world, disk) = left_by(crash)?;
         let store = match Kvdb::open(disk.root(), options(), Arc::new(world)) {
             Ok(store) => store,
-            Err(StoreError::NoStore { .. }) => return Ok(false),
+            Err(StoreError::NoStore { .. } | StoreError::Unfinished { .. }) => return Ok(false),
             Err(error) => return Err(error.to_string()),
         };
         let found = all(&store.kvs(NAMES[0]).map_err(text)?)?;

@@ -1,7 +1,10 @@
 //! Scenes in which a sync fails. The system may then take the covered data for written although the
 //! disk does not have it. Only data that is written again is certain.
 
+use std::sync::Arc;
+
 use entresol_base::world::{Preemption, World};
+use entresol_media::PmemMode;
 use entresol_simulated::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 
 use super::crashed::is_kept;
@@ -9,7 +12,7 @@ use super::{Pairs, Told, all, create, failing, in_world, key, open, require, tex
 use crate::names;
 use crate::segment::Segment;
 use crate::segment::record::HEADER_BYTES;
-use crate::{Kvdb, Kvs, KvsOptions, StoreError};
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume};
 
 /// Number of random power cuts tried at each point.
 const CUTS: u32 = 8;
@@ -44,6 +47,50 @@ pub(super) fn last_word_on_names() -> Told {
         let after = kvs.put(b"key", b"after");
         require(after.is_err(), "a write is acknowledged where no segment can be made")
     })
+}
+
+/// The log of a store on persistent memory goes on on a disk, where a seal is synced as well. Any
+/// sync that fails there may have lost what lies before it.
+pub(super) fn last_word_anywhere() -> Told {
+    in_world(Preemption::Never, |world, _| {
+        for nth in 1.. {
+            let failed = |what: String| format!("the {nth}. sync fails: {what}");
+            if !refuses_after_a_sync(world, nth).map_err(failed)? {
+                return require(nth > 10, format!("there are but {nth} syncs"));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Returns false if there were fewer syncs.
+fn refuses_after_a_sync(world: &World, nth: u64) -> Result<bool, String> {
+    let disk = || Disk::new(world, DiskOptions::default()).map_err(text);
+    let (pmem, capacity) = (disk()?, disk()?);
+    let place = |class, disk: &Disk, bytes_max| Volume { class, directory: disk.root(), bytes_max };
+    // The persistent memory has no room for a segment.
+    let volumes =
+        [place(MediaClass::Pmem, &pmem, Some(4096)), place(MediaClass::Capacity, &capacity, None)];
+    let mode = Some(PmemMode { assume_dax: true });
+    let options = KvdbOptions { pmem: mode, ..super::options() };
+    let store = Kvdb::create_on(&volumes, options, Arc::new(world.clone())).map_err(text)?;
+    let kvs = store.create_kvs("one", KvsOptions::default()).map_err(text)?;
+    capacity.inject(failing(&[Call::Sync], nth, Repeat::Once));
+    for number in 0..24 {
+        let done = kvs.put(&key(number), &[1; 3000]);
+        if capacity.struck_count() == 0 {
+            done.map_err(text)?;
+        } else if let Err(error) = done {
+            // A segment that cannot be made holds nothing yet, and another one may be made.
+            if !matches!(error, StoreError::Io { doing: "sync", offset: 1.., .. }) {
+                return Ok(true);
+            }
+            let after = kvs.put(&key(99), b"after");
+            require(after.is_err(), "a write is acknowledged after a sync that failed")?;
+            return Ok(true);
+        }
+    }
+    Ok(capacity.struck_count() > 0)
 }
 
 /// A sync fails, and the process ends. The next one on the same machine finds everything written,

@@ -1,24 +1,29 @@
 //! Scenes: short histories for situations that seeded histories rarely reach. Each reports what is
 //! wrong. The cheap scenes come first.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
-use entresol_base::{Clock, Nanos, Seconds};
+use entresol_base::{Clock, Nanos, Picos, Seconds};
 use entresol_simulated::crash::Crash;
 use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 
 use super::{options, options_on};
+use crate::engine::statistics;
 use crate::{
-    Batch, CursorOptions, Kvdb, Kvs, KvsOptions, Sequence, StoreError, TransactionOptions, check,
+    Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Sequence, StoreError,
+    TransactionOptions, check,
 };
 
+mod budget;
 mod crashed;
+mod damaged;
 mod failed;
 #[cfg(feature = "mutants")]
 mod mutants;
@@ -33,15 +38,20 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All scenes, by name.
-pub(crate) const ALL: [(&str, Scene); 46] = [
+pub(crate) const ALL: [(&str, Scene); 53] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is flushed is not missed", together::put_while_flushed),
+    ("no write is kept waiting for a sync for longer than promised", late_syncs),
+    ("a drive's budget of writes is kept over days", budget::kept_over_days),
     ("a failed sync is the last word", failed::last_word),
     ("a failed sync of names is the last word", failed::last_word_on_names),
+    ("a failed sync is the last word wherever it is met", failed::last_word_anywhere),
     ("what a failed sync left is made durable", failed::left_to_the_next),
     ("a segment says that those before it are durable", failed::durable_before),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
     ("time that is set back brings nothing back", time_set_back),
+    ("one wrong time does not spoil later ones", one_wrong_time),
+    ("a key that is put among deleted ones is shown", put_among_deleted),
     ("a conflict is found behind compactions", conflicts_behind_compactions),
     ("what compaction has moved is durable", crashed::moved_values),
     ("a file that is found twice stays", twice::found_twice),
@@ -62,6 +72,7 @@ pub(crate) const ALL: [(&str, Scene); 46] = [
     ("who removes a prefix removes no key that he has not seen", together::prefix_removers),
     ("a prefix is not removed with what is put meanwhile", together::prefixes_and_puts),
     ("deleted keys stay deleted in compactions of some runs", partial_compactions),
+    ("damage of what was synced is told", damaged::synced_tail),
     ("a checkpoint is whole or none", crashed::checkpoint),
     ("crashes behind an opening", crashed::reopened),
     ("crashes while the log goes from segment to segment", crashed::segments),
@@ -76,6 +87,7 @@ pub(crate) const ALL: [(&str, Scene); 46] = [
     ("on persistent memory: an image is as good as the log", pmem::image_of_the_dead),
     ("on persistent memory: a store that was closed is not read", pmem::image_of_the_closed),
     ("on persistent memory: damage behind an image is told", pmem::damage_behind_an_image),
+    ("on persistent memory: an image that changes after closing is not used", pmem::changed_image),
     ("on persistent memory: crashes behind an opening", pmem::reopened),
     ("on persistent memory: crashes from segment to segment", pmem::segments),
     ("on persistent memory: crashes of a compaction that moves values", pmem::moved),
@@ -127,6 +139,37 @@ fn on_disk(
         scene(&within, &disk)
     });
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
+}
+
+/// Syncs take ten times as long as a write may wait for one. Whenever a write is acknowledged, all
+/// that are older than the bound are durable.
+fn late_syncs() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let interval = Duration::from_millis(100);
+        let options = KvdbOptions { durability_interval: interval, ..options_on(disk) };
+        let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).map_err(text)?;
+        let kvs = store.create_kvs("one", KvsOptions::default()).map_err(text)?;
+        let calls = Calls::of(&[Call::Sync]);
+        let effect = Effect::Slow(Picos::from_secs(2));
+        disk.inject(FaultPlan::one(Fault { calls, nth: 1, repeat: Repeat::EverAfter, effect }));
+        let log = store.core().log().map_err(text)?;
+        let mut acknowledged = VecDeque::new();
+        for number in 0..200_u32 {
+            kvs.put(&number.to_be_bytes(), b"value").map_err(text)?;
+            let now = Clock::now(world);
+            acknowledged.push_back((log.published(), now));
+            let durable = log.durable();
+            while acknowledged.front().is_some_and(|(write, _)| *write <= durable) {
+                acknowledged.pop_front();
+            }
+            let age = acknowledged.front().map_or(Duration::ZERO, |(_, at)| now.since(*at));
+            require(age <= 2 * interval, format!("a write is not durable after {age:?}"))?;
+            thread::sleep(Duration::from_millis(10));
+        }
+        let stalls = statistics::stalls(store.core());
+        let waits = stalls.late_sync.count > 0 && stalls.sync_lateness.longest_us > 1_000_000;
+        require(waits, format!("the waits are not counted: {stalls:?}"))
+    })
 }
 
 fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), String> {
@@ -284,6 +327,34 @@ fn conflicts_behind_compactions() -> Told {
     })
 }
 
+/// Walks pass ranges of deleted keys without looking at each. A key that is put there is shown.
+fn put_among_deleted() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (_store, kvs) = create(world, disk)?;
+        for backward in [false, true] {
+            let first = || -> Result<Option<Vec<u8>>, String> {
+                let options = CursorOptions { backward, ..CursorOptions::default() };
+                let mut cursor = kvs.cursor(options).map_err(text)?;
+                Ok(cursor.next().map_err(text)?.map(|(key, _)| key.to_vec()))
+            };
+            for number in 0..100 {
+                kvs.put(&key(number), b"value").map_err(text)?;
+                kvs.delete(&key(number)).map_err(text)?;
+            }
+            for _ in 0..3 {
+                require(first()?.is_none(), "a key that was deleted is shown")?;
+            }
+            for number in [50, 20, 70, 99, 0] {
+                kvs.put(&key(number), b"value").map_err(text)?;
+                require(first()? == Some(key(number)), "a key that was put is not shown")?;
+                kvs.delete(&key(number)).map_err(text)?;
+                require(first()?.is_none(), "a key that was deleted is shown")?;
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Clock that is set by hand.
 #[derive(Debug)]
 struct SetClock(World, AtomicU32);
@@ -321,6 +392,66 @@ fn time_set_back() -> Told {
         clock.1.store(1020, Relaxed);
         require(!is_there(&kvs)?, "it has not ended in a run")
     })
+}
+
+/// The clock is wrong once, by whatever and at whatever moment. Values that are written later
+/// expire all the same, even if the store is closed meanwhile.
+fn one_wrong_time() -> Told {
+    const NOW: u32 = 1_000_000;
+    for wrong in [0, 1, NOW - 10, NOW + 10, 2 * NOW, u32::MAX - 5, u32::MAX] {
+        for moment in 0..4 {
+            let told = in_world(Preemption::Never, move |world, disk| {
+                wrong_once(world, disk, (NOW, wrong), moment)
+            });
+            told.map_err(|what| format!("the clock says {wrong} at moment {moment}: {what}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn wrong_once(world: &World, disk: &Disk, (now, wrong): (u32, u32), moment: u32) -> Told {
+    let clock = Arc::new(SetClock(world.clone(), AtomicU32::new(now)));
+    let mut second = now;
+    // Both clocks advance, but one of them is wrong once.
+    let mut pass = |seconds: u32, here: u32| {
+        thread::sleep(Duration::from_secs(seconds.into()));
+        second += seconds;
+        clock.1.store(if here == moment { wrong } else { second }, Relaxed);
+    };
+    let open = || Kvdb::open(disk.root(), options(), clock.clone()).map_err(text);
+    let ten = Some(Duration::from_secs(10));
+    let store = Kvdb::create(disk.root(), options(), clock.clone()).map_err(text)?;
+    let kvs = store.create_kvs("one", KvsOptions::default()).map_err(text)?;
+    pass(1, 0);
+    kvs.put_for(b"before", b"value", ten).map_err(text)?;
+    pass(1, 1);
+    store.close().map_err(text)?;
+    pass(1, 2);
+    let store = open()?;
+    store.kvs("one").map_err(text)?.get(b"before").map_err(text)?;
+    pass(1, 3);
+    store.kvs("one").map_err(text)?.get(b"before").map_err(text)?;
+    pass(1, 4);
+    let kvs = store.kvs("one").map_err(text)?;
+    kvs.put_for(b"later", b"value", ten).map_err(text)?;
+    let is_there = |kvs: &Kvs| kvs.get(b"later").map(|value| value.is_some()).map_err(text);
+    pass(8, 4);
+    require(is_there(&kvs)?, "a later value ends too early")?;
+    let ahead = store.statistics().map_err(text)?.seconds_ahead;
+    // At moment 1 nothing reads the clock that would make it the store's time.
+    let is_ahead = wrong > now + 5 && wrong < u32::MAX - (1 << 28) && moment != 1;
+    let is_told = (ahead > 0) == is_ahead || moment == 1;
+    require(is_told, format!("the time is said to be {ahead} s ahead"))?;
+    store.close().map_err(text)?;
+    // It ends while the store is closed.
+    pass(4, 4);
+    let store = open()?;
+    require(!is_there(&store.kvs("one").map_err(text)?)?, "a later value does not end")?;
+    let kvs = store.kvs("one").map_err(text)?;
+    kvs.put_for(b"later", b"value", ten).map_err(text)?;
+    require(is_there(&kvs)?, "a later value ends at once")?;
+    pass(11, 4);
+    require(!is_there(&kvs)?, "a later value does not end while the store is open")
 }
 
 /// Flips bits in all files of a closed store, one at a time: each is reported or harmless.

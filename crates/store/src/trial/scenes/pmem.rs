@@ -11,7 +11,7 @@ use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 use super::super::{Trial, options, options_on};
 use super::crashed::{is_kept, moved_in, reopened_in, segments_in, several_in, trial};
 use super::{Pairs, Told, all, create, flush, key, on_disk, open, require, text};
-use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions};
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, check};
 
 fn on_pmem() -> Trial {
     Trial { pmem: true, ..trial() }
@@ -155,6 +155,38 @@ pub(super) fn image_of_the_closed() -> Told {
         store.close().map_err(text)?;
         let (_store, kvs) = open(world, &cut)?;
         require(all(&kvs)? == expected, "what was written on a disk is not there")
+    })
+}
+
+/// Bits flip in the memtable image of a store that was closed. Readers find what was written all
+/// the same, and `check` reports each of them or it changes nothing.
+pub(super) fn changed_image() -> Told {
+    on_disk(Preemption::Never, pmem_disk(), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        write_some(&kvs)?;
+        // The background thread makes the image.
+        thread::sleep(Duration::from_millis(50));
+        let expected = all(&kvs)?;
+        store.close().map_err(text)?;
+        let is_whole = check(&disk.root(), &mut |_| {}).map_err(text)?.is_whole();
+        require(is_whole, "an undamaged store is called damaged")?;
+        let contents = disk.contents();
+        let (name, image) =
+            contents.iter().find(|(name, _)| name.starts_with("image")).ok_or("no image")?;
+        let mut told = 0;
+        let used = (0..image.len()).filter(|&at| image[at] != 0);
+        for (at, bit) in used.zip((0..8).cycle()) {
+            disk.flip(name, at as u64, bit).map_err(text)?;
+            let clock = Arc::new(world.clone());
+            let store = Kvdb::open_read_only(disk.root(), options_on(disk), clock).map_err(text)?;
+            let found = all(&store.kvs("one").map_err(text)?)?;
+            require(found == expected, format!("with bit {bit} of byte {at}, readers find less"))?;
+            store.close().map_err(text)?;
+            let report = check(&disk.root(), &mut |_| {}).map_err(text)?;
+            told += u32::from(!report.is_whole() || !report.remarks.is_empty());
+            disk.flip(name, at as u64, bit).map_err(text)?;
+        }
+        require(told > 30, format!("{told} were reported"))
     })
 }
 

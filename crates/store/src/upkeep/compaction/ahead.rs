@@ -36,9 +36,9 @@ struct TakenEntry {
 #[derive(Debug)]
 enum DuePlace {
     Gone,
-    /// In the bytes of [`Ahead`].
+    /// Range of the bytes of [`Ahead`].
     Here(Range<usize>),
-    /// In a record, which stays or moves.
+    /// Record, which stays or moves.
     Apart(RecordPlace, Option<ValueMove>),
 }
 

@@ -5,6 +5,9 @@
 //! all runs once the newer ones together exceed what space amplification allows. Values in segments
 //! stay where they are, except when all runs of a `Kvs` are compacted: that rewrites every version,
 //! and can therefore move the values.
+//!
+//! Compactions by size wait while the budget of a drive's writes is used up, unless space or reads
+//! would suffer. Those that collect garbage never wait: room comes before the drive's life.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -21,32 +24,32 @@ use crate::memtable::range_deletes::DeletedPrefix;
 use crate::names;
 use crate::run::RunWriter;
 use crate::segment::Segment;
-use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value, ValuePlace, Version};
+use crate::types::{Entry, Expiry, KvsId, Sequence, Value, ValuePlace, Version};
 use crate::upkeep::charging::{Bill, Traffic};
 use crate::upkeep::context::CompactionContext;
 use crate::upkeep::dead_segments::drop_dead_segments;
 use crate::upkeep::file_move::{FileMove, move_all_files};
 use crate::upkeep::tiering::{Tiering, ValueMoves, live_in};
-use crate::version::files::live_segments;
+use crate::version::ends::Ends;
 use crate::version::merged::{Merged, TakenVersion};
 use crate::version::source::Source;
 use crate::version::view::{View, ViewRun};
 use crate::volumes;
 use crate::volumes::FileKind;
 use ahead::{Ahead, Due};
+use garbage::{Thoroughness, Victims, is_over_bound};
 use values::ValueWriter;
 
 mod ahead;
+pub(crate) use garbage::DEAD_BYTES_MIN;
+
+mod garbage;
 pub(crate) mod values;
 
 /// Number of runs of like size that triggers a compaction.
 const LIKE_MIN: usize = 4;
 /// Number of runs of a `Kvs` at which compaction stops waiting for its share of the medium.
-const RUNS_URGENT: usize = 16;
-/// Percentage of bytes live in a segment below which its values are moved.
-const LIVE_PERCENT_MIN: u64 = 70;
-/// Bytes dead that are not worth a compaction.
-const DEAD_BYTES_MIN: u64 = 4 << 20;
+pub(crate) const RUNS_URGENT: usize = 16;
 /// Number of keys between calls of `go_on`.
 const KEYS_BETWEEN_QUESTIONS: u64 = 256;
 
@@ -110,29 +113,71 @@ pub(crate) fn compact_all(
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
 ) -> Result<bool, StoreError> {
     let _held = context.background.compacting.lock();
+    let mut so_far = CompactProgress::default();
+    let mut is_first = true;
+    loop {
+        let before = context.files.current.get();
+        if !compact_each(context, is_first, &mut so_far, progress)? {
+            return Ok(false);
+        }
+        // A compaction shows what is dead. What it has shown, and what had no room, comes next.
+        if !is_first && !has_freed(&before, &context.files.current.get()) {
+            break;
+        }
+        is_first = false;
+    }
+    age_all(context, so_far, progress)
+}
+
+/// Compacts all runs of every `Kvs` of which a compaction would change anything, and moves values
+/// as far as there is room.
+fn compact_each(
+    context: &CompactionContext<'_>,
+    is_first: bool,
+    so_far: &mut CompactProgress,
+    progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
+) -> Result<bool, StoreError> {
     let first = context.files.current.get();
-    let plans = context.compactable(&first).map(|(kvs, _)| plan_of_all(context, &first, *kvs));
-    let plans: Vec<Plan> = plans.filter(|plan| plan.is_worth_it(context, &first)).collect();
-    let bytes = plans.iter().map(|plan| plan.bytes(&first)).sum();
-    let mut bytes_done = 0;
+    let garbage = Victims::of(context, &first, Thoroughness::All);
+    let plans = context.compactable(&first);
+    let plans = plans.map(|(kvs, _)| plan_of_all(context, &first, *kvs, &garbage));
+    let is_due = |plan: &Plan, view: &View| match is_first {
+        true => plan.is_worth_it(context, view),
+        false => leads_to(view, plan.kvs, &plan.moved),
+    };
+    let plans: Vec<Plan> = plans.filter(|plan| is_due(plan, &first)).collect();
+    so_far.bytes += plans.iter().map(|plan| plan.bytes(&first)).sum::<u64>();
     for plan in plans {
         let view = context.files.current.get();
-        let plan = plan_of_all(context, &view, plan.kvs);
+        let plan = plan_of_all(context, &view, plan.kvs, &garbage);
         let of_plan = plan.bytes(&view);
         let mut go_on = |share: f64| {
-            let bytes_done = bytes_done + (of_plan as f64 * share) as u64;
+            let bytes_done = so_far.bytes_done + (of_plan as f64 * share) as u64;
+            let bytes = so_far.bytes;
             progress(CompactProgress { bytes_done: bytes_done.min(bytes), bytes }).is_continue()
         };
-        let plan = Some(plan).filter(|plan| plan.is_worth_it(context, &view));
+        let plan = Some(plan).filter(|plan| is_due(plan, &view));
         let plan = plan.and_then(|plan| plan.fitting(context, &view));
         if let Some(plan) = plan
             && !merge(context, &view, &plan, &mut go_on)?
         {
             return Ok(false);
         }
-        bytes_done += of_plan;
+        so_far.bytes_done += of_plan;
     }
-    age_all(context, CompactProgress { bytes_done: bytes, bytes }, progress)
+    so_far.bytes = so_far.bytes.max(so_far.bytes_done);
+    so_far.bytes_done = so_far.bytes;
+    Ok(true)
+}
+
+/// Returns true if compactions have freed more bytes of segments than they have made.
+fn has_freed(before: &View, after: &View) -> bool {
+    let without = |one: &View, other: &View, is_moved: bool| -> u64 {
+        let all = one.segments.iter().filter(|(number, _)| !other.segments.contains_key(number));
+        let all = all.filter(|(number, _)| !is_moved || !number.is_of_log());
+        all.map(|(_, segment)| segment.len()).sum()
+    };
+    without(before, after, false) > without(after, before, true)
 }
 
 /// Moves data that lies on classes its policy does not allow to classes with room. The moved bytes
@@ -164,19 +209,33 @@ fn age_all(
     Ok(progress(so_far).is_continue())
 }
 
-fn plan_of_all(context: &CompactionContext<'_>, view: &View, kvs: KvsId) -> Plan {
+/// Returns a compaction of all runs of a `Kvs`, in which the first victims move as far as there is
+/// room.
+fn plan_of_all(
+    context: &CompactionContext<'_>,
+    view: &View,
+    kvs: KvsId,
+    victims: &Victims,
+) -> Plan {
     let runs = view.runs.get(&kvs).map_or(0, |runs| runs.len());
-    Plan { kvs, runs: 0..runs, moved: moves_of_all(context, view, kvs) }
+    let mut plan = Plan { kvs, runs: 0..runs, moved: ValueMoves::new() };
+    plan.moved = moves_of_all(context, view, &plan, victims);
+    plan
 }
 
 /// Returns the moves of a compaction of all runs: values of mostly dead segments, and values that
 /// the policy does not leave where they are once they are aged.
-fn moves_of_all(context: &CompactionContext<'_>, view: &View, kvs: KvsId) -> ValueMoves {
-    let Some((policy, _)) = context.files.policy(kvs) else { return ValueMoves::new() };
-    let dead = mostly_dead(view).into_iter();
-    let mut moves: ValueMoves =
-        dead.map(|number| (number, context.move_of_garbage(&policy, number))).collect();
-    let runs = view.runs.get(&kvs).map_or(&[][..], |runs| runs);
+fn moves_of_all(
+    context: &CompactionContext<'_>,
+    view: &View,
+    plan: &Plan,
+    victims: &Victims,
+) -> ValueMoves {
+    let Some((policy, _)) = context.files.policy(plan.kvs) else { return ValueMoves::new() };
+    let keys = plan.bytes(view);
+    let place = place_for_keys(context, plan, true, keys);
+    let mut moves = victims.portion(context, view, (plan.kvs, &policy), (&place, keys));
+    let runs = view.runs.get(&plan.kvs).map_or(&[][..], |runs| runs);
     moves.extend(context.moves_with_room(&policy, view, runs));
     moves
 }
@@ -205,9 +264,17 @@ impl Plan {
         if fits(&self.runs) {
             return Some(self);
         }
-        let mut whole = plan_of_all(context, view, self.kvs);
+        let victims = Victims::of(context, view, Thoroughness::MostlyDead);
+        let mut whole = plan_of_all(context, view, self.kvs, &victims);
         whole.moved.extend(self.moved);
         fits(&whole.runs).then_some(whole)
+    }
+
+    /// Returns true if the volume of the result may be written to today.
+    fn has_budget(&self, context: &CompactionContext<'_>, view: &View) -> bool {
+        let is_aged = view.runs.get(&self.kvs).is_some_and(|runs| runs.len() == self.runs.len());
+        let place = place_for_keys(context, self, is_aged, self.bytes(view));
+        !context.files.is_used_up(&place)
     }
 
     /// Returns true if compacting all runs would change anything.
@@ -268,9 +335,15 @@ fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
     });
     let by_size = sizes.find_map(|(kvs, sizes)| {
         let runs = window(&sizes, amplification)?;
-        let is_all = runs.len() == sizes.len();
-        let moved = if is_all { moves_of_all(context, view, kvs) } else { ValueMoves::new() };
-        Plan { kvs, runs, moved }.fitting(context, view)
+        let plan = match runs.len() == sizes.len() {
+            true => {
+                let victims = Victims::of(context, view, Thoroughness::MostlyDead);
+                plan_of_all(context, view, kvs, &victims)
+            }
+            false => Plan { kvs, runs, moved: ValueMoves::new() },
+        };
+        let plan = plan.fitting(context, view)?;
+        (is_urgent(context) || plan.has_budget(context, view)).then_some(plan)
     });
     if let Some(plan) = by_size {
         return Some(Task::Compaction(plan));
@@ -279,21 +352,30 @@ fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
     if let Some(task) = tiering.and_then(|task| task.fitting(context, view)) {
         return Some(task);
     }
-    if !is_over_bound(view, amplification) {
-        return None;
+    if let Some(kvs) = garbage::deleted(context, view) {
+        let victims = Victims::of(context, view, Thoroughness::MostlyDead);
+        let plan = plan_of_all(context, view, kvs, &victims).fitting(context, view);
+        if plan.is_some() {
+            return plan.map(Task::Compaction);
+        }
     }
-    let dead = mostly_dead(view);
-    let bytes_in = |runs: &[ViewRun]| live_in(runs, |number| dead.contains(&number));
-    let most = all.max_by_key(|(_, runs)| bytes_in(runs))?;
-    let plan = (bytes_in(most.1) > 0).then(|| plan_of_all(context, view, *most.0));
-    plan.and_then(|plan| plan.fitting(context, view)).map(Task::Compaction)
+    garbage(context, view).map(Task::Compaction)
 }
 
-/// Returns true if more bytes are dead in the segments than space amplification allows.
-fn is_over_bound(view: &View, amplification: f64) -> bool {
-    let live: u64 = live_segments(view).values().sum();
-    let held: u64 = view.segments.values().map(|segment| segment.len()).sum();
-    held >= DEAD_BYTES_MIN + (live as f64 * amplification) as u64
+/// Returns the compaction that collects most garbage, if there is more than is allowed.
+fn garbage(context: &CompactionContext<'_>, view: &View) -> Option<Plan> {
+    let victims = Victims::of(context, view, garbage::thoroughness(context, view)?);
+    let dead = victims.numbers();
+    let bytes_in = |runs: &[ViewRun]| live_in(runs, |number| dead.contains(&number));
+    let mut owners: Vec<(u64, KvsId)> =
+        context.compactable(view).map(|(kvs, runs)| (bytes_in(runs), *kvs)).collect();
+    owners.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    // The room may be too small for a portion of one `Kvs`, and suffice for one of another.
+    owners.into_iter().take_while(|(bytes, _)| *bytes > 0).find_map(|(_, kvs)| {
+        let plan = plan_of_all(context, view, kvs, &victims);
+        let plan = Some(plan).filter(|plan| leads_to(view, kvs, &plan.moved));
+        plan.and_then(|plan| plan.fitting(context, view))
+    })
 }
 
 /// Returns true if compaction must not wait for its share of the medium: too much is dead, or
@@ -319,16 +401,6 @@ fn window(sizes: &[u64], amplification: f64) -> Option<Range<usize>> {
     });
     let like = like.count();
     (like >= LIKE_MIN).then_some(0..like)
-}
-
-/// Returns the segments of which little is live.
-fn mostly_dead(view: &View) -> BTreeSet<SegmentNumber> {
-    let live = live_segments(view);
-    let all = view.segments.iter().filter(|(number, segment)| {
-        let live = live.get(number).copied().unwrap_or_default();
-        live * 100 < segment.len() * LIVE_PERCENT_MIN
-    });
-    all.map(|(number, _)| *number).collect()
 }
 
 fn leads_to(view: &View, kvs: KvsId, moves: &ValueMoves) -> bool {
@@ -364,7 +436,7 @@ fn merge(
     let mut values = ValueWriter::new(*context, plan.kvs, moved_bytes);
     let mut bill = Bill::new(context.files, context.background, || is_urgent(context));
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
-    let (mut taken, mut ahead) = (0, Ahead::default());
+    let (mut taken, mut ahead, mut ends) = (0, Ahead::default(), Ends::default());
     loop {
         while !ahead.is_full()
             && let Some(next) = merged.take()?
@@ -376,6 +448,7 @@ fn merge(
                 return Ok(false);
             }
             if is_time {
+                context.files.volumes.check_not_last(&place)?;
                 let written = (&*place, writer.bytes());
                 bill.moved(&traffic(context, old, done, values.traffic(), written));
             }
@@ -384,30 +457,42 @@ fn merge(
                 ahead.add(view, &due);
             }
         }
-        for Due { key, sequence, expiry, value, to } in ahead.due() {
-            let value = match (value, to) {
-                (Value::Apart(place), Some(to)) => Value::Apart(values.copy(view, place, to)?),
-                (value, _) => value,
-            };
-            writer.push(&Entry { key, sequence, expiry, value })?;
+        for due in ahead.due() {
+            let entry = with_value(due, view, &mut values)?;
+            ends.add(&entry);
+            writer.push(&entry)?;
         }
         if !ahead.is_full() {
             break;
         }
         ahead.clear();
     }
-    let run = finish(context, writer, taken)?;
+    let run = finish(context, writer, taken)?.with_ends(ends);
     let moved = values.traffic();
     let segments = values.finish()?;
     place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
     context.files.volumes.made(names::of_run(number), &place, bytes);
-    place.written.merge.fetch_add(bytes, Relaxed);
+    place.life.written.merge.fetch_add(bytes, Relaxed);
     let all = traffic(context, old, 1.0, moved, (&place, bytes));
     bill.settle(&all);
     context.background.bytes_read.fetch_add(all.all_read(), Relaxed);
     install(context, plan, old, Compaction { run, is_aged, segments })?;
     Ok(true)
+}
+
+/// Returns the entry to write for a version, whose value is copied if it moves.
+fn with_value<'a>(
+    due: Due<'a>,
+    view: &Arc<View>,
+    values: &mut ValueWriter<'_>,
+) -> Result<Entry<'a>, StoreError> {
+    let Due { key, sequence, expiry, value, to } = due;
+    let value = match (value, to) {
+        (Value::Apart(place), Some(to)) => Value::Apart(values.copy(view, place, to)?),
+        (value, _) => value,
+    };
+    Ok(Entry { key, sequence, expiry, value })
 }
 
 /// Finishes the run of a compaction that has taken `taken` versions.

@@ -90,7 +90,7 @@ impl<'a> ValueWriter<'a> {
         segment.write(offset, &self.written)?;
         open.used += bytes;
         self.left = self.left.saturating_sub(bytes);
-        open.place.written.moved[cause as usize].fetch_add(bytes, Relaxed);
+        open.place.life.written.moved[cause as usize].fetch_add(bytes, Relaxed);
         let to = RecordPlace { segment: segment.number(), offset, bytes: place.bytes };
         debug_assert!(
             segment.record(to, &mut Vec::new()).is_ok_and(|it| (it.key, it.value) == (key, value)),

@@ -68,7 +68,7 @@ struct Summary {
 /// Fate of the summary when the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum SummaryUse {
-    /// There was no summary.
+    /// The store had no summary.
     #[default]
     Nothing,
     /// The summary is used.

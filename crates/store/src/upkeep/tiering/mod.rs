@@ -7,6 +7,9 @@
 //! values stay on a faster class, or return to it, within their share of it
 //! ([`read_frequency`](crate::upkeep::read_frequency)).
 //!
+//! While the budget of a drive's writes is used up, only what makes room moves to it: demotion from
+//! a nearly full class, and data that leaves a retiring volume.
+//!
 //! A file that is nearly all live moves as a whole ([`file_move`](crate::upkeep::file_move)), so
 //! nothing that refers to it must be rewritten. Values of other segments move one by one, in a
 //! compaction of the runs that refer to them, which leaves dead ones behind.
@@ -166,10 +169,26 @@ impl CompactionContext<'_> {
     /// Returns the most worthwhile work of tiering, if there is any.
     pub(crate) fn tiering(&self, view: &View) -> Option<Tiering> {
         let owners = self.owners(view)?;
+        let has_budget = |work: &Tiering| self.has_budget(work);
         self.misplaced(view, &owners, MISPLACED_BYTES_MIN)
+            .filter(|work| self.files.volumes.is_any_retiring() || has_budget(work))
             .or_else(|| self.sinking(view, &owners))
-            .or_else(|| self.warming(view))
-            .or_else(|| self.returning(view, &owners))
+            .or_else(|| self.warming(view).filter(has_budget))
+            .or_else(|| self.returning(view, &owners).filter(has_budget))
+    }
+
+    /// Returns true if the volumes that would be written to may be today.
+    fn has_budget(&self, work: &Tiering) -> bool {
+        let may_be = |kind: FileKind, to: Classes| {
+            let place = self.files.volumes.choose_strictly(kind, to, 0);
+            place.is_ok_and(|place| !self.files.is_used_up(&place))
+        };
+        match work {
+            Tiering::FileMoves(moves) => moves.iter().all(|it| may_be(it.file.kind(), it.to)),
+            Tiering::Compaction { moves, .. } => {
+                moves.values().all(|it| may_be(FileKind::Values, it.to))
+            }
+        }
     }
 
     /// Returns the `Kvs` with values in each segment; `None` if there is only one volume.

@@ -2,23 +2,34 @@
 //!
 //! Runs on a thread of its own, so no tenant's request ever waits for it.
 
+mod accept;
+mod token;
+
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use entresol_service::config::AdminToken;
 use entresol_service::registry::Registry;
 use entresol_service::sharing::Sharing;
+use entresol_service::threads;
 use tokio::sync::oneshot;
 
 use crate::{metrics, view};
+use accept::Accept;
+use token::Admitted;
 
 /// Page served at `/`. The only thing it fetches is `/sharing.json`.
-const DASHBOARD: &str = include_str!("dashboard.html");
+const DASHBOARD: &str = include_str!("../dashboard.html");
 /// Content security policy of the page: the browser loads nothing from another origin.
 const DASHBOARD_MAY: &str = "default-src 'none'; connect-src 'self'; \
                              style-src 'unsafe-inline'; script-src 'unsafe-inline'";
@@ -36,28 +47,33 @@ impl Admin {
         listener: TcpListener,
         registry: Arc<Registry>,
         sharing: Arc<Sharing>,
+        token: Option<&AdminToken>,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        let (stop, stopped) = oneshot::channel::<()>();
+        let (stop, mut stopped) = oneshot::channel::<()>();
+        let supervisor = Arc::clone(&registry);
+        let admitted = token.map(Admitted::by);
         let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let listener = match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => listener,
-                    Err(error) => {
-                        tracing::error!(%error, "cannot start the admin listener");
-                        return;
-                    }
-                };
-                let serve = axum::serve(listener, routes(registry, sharing)).into_future();
-                let serving = tokio::spawn(serve);
-                // An error means that the sender is gone, which also means to stop.
-                let _ = stopped.await;
-                serving.abort();
-            });
+                let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
+                let accept = Accept::new(listener, Arc::clone(&registry.clock));
+                let mut routes = routes(Arc::clone(&registry), Arc::clone(&sharing));
+                if let Some(admitted) = admitted.clone() {
+                    let answer = move |request, next| admitted.clone().answer(request, next);
+                    routes = routes.layer(middleware::from_fn(answer));
+                }
+                let mut serving = pin!(axum::serve(accept, routes).into_future());
+                poll_fn(|context| match pin!(&mut stopped).poll(context) {
+                    // An error means that the sender is gone, which also means to stop.
+                    Poll::Ready(_) => Poll::Ready(Ok(())),
+                    Poll::Pending => serving.as_mut().poll(context),
+                })
+                .await
+            })
         };
-        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(run)?;
+        let thread = threads::supervised("admin", supervisor, run)?;
         Ok(Admin { address, stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -100,13 +116,23 @@ fn routes(registry: Arc<Registry>, sharing: Arc<Sharing>) -> Router {
         .route(
             "/healthz",
             get(move || async move {
-                if for_health.is_healthy() {
-                    (StatusCode::OK, "ok\n")
-                } else {
-                    (StatusCode::SERVICE_UNAVAILABLE, "an event loop has ended\n")
-                }
+                let status = match for_health.is_healthy() {
+                    true => StatusCode::OK,
+                    false => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                (status, health(&for_health))
             }),
         )
+}
+
+/// Health of the server's threads, in words.
+fn health(registry: &Registry) -> String {
+    let state = if registry.is_healthy() { "ok" } else { "an event loop has ended" };
+    let mut text = format!("{state}\n");
+    for (thread, times) in registry.panics() {
+        text += &format!("thread '{thread}' has panicked, {times} times since the start\n");
+    }
+    text
 }
 
 fn page(text: &'static str) -> impl IntoResponse {

@@ -1,25 +1,39 @@
 //! Small files as a whole: file operations for other crates, on files that are no media.
 #![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+mod replace;
+
+pub use replace::{check_writable, write_atomically, write_private, write_to};
+
 /// Maximum size of a file that is read as one text. No configuration or table is larger.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;
+/// Maximum length of the beginning that the name of a file beside another shares with it.
+const NAME_KEPT_BYTES: usize = 200;
 
 /// Returns the text in the file.
 ///
 /// # Errors
 /// If the file cannot be read, is larger than [`TEXT_BYTES_MAX`], or is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    let bytes = fs::metadata(path)?.len();
+    let file = File::open(path)?;
+    let mut bytes = file.metadata()?.len();
+    let mut text = String::new();
+    if bytes <= TEXT_BYTES_MAX {
+        // A device or a pipe has no length.
+        bytes = file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
+    }
     if bytes > TEXT_BYTES_MAX {
         let reason = format!("{bytes} bytes are more than the {TEXT_BYTES_MAX} of a text");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
     }
-    fs::read_to_string(path)
+    Ok(text)
 }
 
 /// Returns the bytes in the file.
@@ -28,36 +42,6 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// If the file cannot be read.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
-}
-
-/// Replaces the file as a whole: a reader, also one after a power failure, finds either the old
-/// content or all of `bytes`. Symbolic links are followed. Anything but a regular file, such as a
-/// device or a pipe, is written to instead of replaced.
-///
-/// # Errors
-/// If the file cannot be written; its old content is still there then.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
-    }
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let new = beside(path, "new")?;
-    let result = write_and_rename(&new, path, bytes);
-    if result.is_err() {
-        // The unfinished file is of no use. If it cannot be removed either, the first error tells
-        // why.
-        let _ = fs::remove_file(&new);
-    }
-    result
-}
-
-fn write_and_rename(new: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(new, path)?;
-    sync_directory_of(path)
 }
 
 /// Returns true if the path lies in the directory or is it. The path need not exist.
@@ -94,10 +78,12 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
 
 /// Returns a path beside `path` that no other process uses.
 pub(crate) fn beside(path: &Path, suffix: &str) -> io::Result<PathBuf> {
-    let mut name = path
+    let name = path
         .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?
-        .to_os_string();
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let bytes = name.as_bytes();
+    // A name has at most 255 bytes.
+    let mut name = OsString::from_vec(bytes[..bytes.len().min(NAME_KEPT_BYTES)].to_vec());
     name.push(format!(".{suffix}-{}", std::process::id()));
     Ok(path.with_file_name(name))
 }
@@ -139,6 +125,55 @@ pub fn remove(path: &Path) -> io::Result<()> {
 /// If there is nothing at the path, or it cannot be looked at.
 pub fn is_socket(path: &Path) -> io::Result<bool> {
     fs::symlink_metadata(path).map(|metadata| metadata.file_type().is_socket())
+}
+
+/// Returns device and inode of what is at the path; a symbolic link is not followed.
+///
+/// # Errors
+/// If there is nothing at the path, or it cannot be looked at.
+pub fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Space of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Number of the file system's device.
+    pub device: u64,
+    /// Bytes that a process without privileges may still write.
+    pub free_bytes: u64,
+}
+
+/// Returns the space of the file system that `path` lies on.
+///
+/// # Errors
+/// If there is nothing at the path, or it cannot be looked at.
+pub fn free_space(path: &Path) -> io::Result<Space> {
+    use std::os::unix::fs::MetadataExt;
+    let system = rustix::fs::statvfs(path)?;
+    let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
+    Ok(Space { device: fs::metadata(path)?.dev(), free_bytes })
+}
+
+/// Returns the bytes that a file takes on its file system; none if it is no regular file.
+///
+/// # Errors
+/// If there is no file at the path, or it cannot be looked at.
+pub fn allocated_bytes(path: &Path) -> io::Result<Option<u64>> {
+    use std::os::unix::fs::MetadataExt;
+    /// Unit of `st_blocks`.
+    const BLOCK_BYTES: u64 = 512;
+    let metadata = fs::metadata(path)?;
+    Ok(metadata.is_file().then(|| metadata.blocks() * BLOCK_BYTES))
+}
+
+/// Returns who may read, write and execute the file, in the bits of `chmod`.
+///
+/// # Errors
+/// If there is no such file, or it cannot be looked at.
+pub fn mode(path: &Path) -> io::Result<u32> {
+    fs::metadata(path).map(|metadata| metadata.permissions().mode() & 0o7777)
 }
 
 /// Sets who may read, write and execute the file, in the bits of `chmod`.
@@ -183,6 +218,14 @@ pub fn tree_bytes(path: &Path) -> io::Result<u64> {
 /// If something in it cannot be removed.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)
+}
+
+/// Removes an empty directory.
+///
+/// # Errors
+/// If something is in it, or it cannot be removed.
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    fs::remove_dir(path)
 }
 
 /// Opens a file to read it from its beginning, in order.
@@ -267,6 +310,74 @@ mod tests {
     }
 
     #[test]
+    fn a_file_keeps_its_mode_and_its_names_and_a_link_may_lead_to_nothing_yet() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = |name: &str| directory.path().join(name);
+        for mode in [0o600, 0o640, 0o755, 0o666, 0o4711] {
+            fs::write(path("a"), "one").expect("file");
+            set_mode(&path("a"), mode).expect("mode");
+            write_atomically(&path("a"), b"two").expect("writes");
+            let there = fs::metadata(path("a")).expect("there");
+            assert_eq!(there.permissions().mode() & 0o7777, mode);
+            assert_eq!(read_to_string(&path("a")).expect("reads"), "two");
+        }
+        fs::hard_link(path("a"), path("other")).expect("links");
+        write_atomically(&path("a"), b"three").expect("writes");
+        assert_eq!(read_to_string(&path("other")).expect("reads"), "three");
+        fs::create_dir(path("within")).expect("directory");
+        for (link, to) in [("b", "within/new"), ("c", "b"), ("within/d", "../new")] {
+            std::os::unix::fs::symlink(to, path(link)).expect("links");
+        }
+        for (link, to) in [("c", "within/new"), ("within/d", "new"), ("b", "within/new")] {
+            check_writable(&path(link)).expect("it can be written");
+            write_atomically(&path(link), link.as_bytes()).expect("writes");
+            assert!(fs::symlink_metadata(path(link)).expect("there").is_symlink());
+            assert_eq!(read_to_string(&path(to)).expect("reads"), link);
+        }
+        std::os::unix::fs::symlink("round", path("round")).expect("links");
+        for wrong in ["round", "within", "nowhere/a", "a/"] {
+            assert!(check_writable(&path(wrong)).is_err(), "{wrong}");
+            assert!(write_atomically(&path(wrong), b"").is_err(), "{wrong}");
+        }
+        let long = "n".repeat(255);
+        write_atomically(&path(&long), b"four").expect("writes");
+        let left = fs::read_dir(directory.path()).expect("lists").flatten();
+        assert!(left.into_iter().all(|it| !it.file_name().to_string_lossy().contains(".new-")));
+    }
+
+    #[test]
+    fn a_descriptor_is_written_to_at_its_position() {
+        use std::io::Write;
+        use std::os::fd::AsRawFd;
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("a");
+        let mut file = File::create(&path).expect("file");
+        file.write_all(b"header ").expect("writes");
+        let (pid, number) = (std::process::id(), file.as_raw_fd());
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(format!("/dev/fd/{number}"), &link).expect("links");
+        for (at, path) in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"].iter().enumerate() {
+            let path = format!("{path}/{number}");
+            check_writable(Path::new(&path)).expect("it can be written");
+            write_atomically(Path::new(&path), format!("{at} ").as_bytes()).expect("writes");
+        }
+        write_atomically(Path::new(&format!("/proc/{pid}/fd/{number}")), b"3 ").expect("writes");
+        write_atomically(&link, b"4 ").expect("writes");
+        file.write_all(b"trailer").expect("writes");
+        assert_eq!(read_to_string(&path).expect("reads"), "header 0 1 2 3 4 trailer");
+        let reader = File::open(&path).expect("opens");
+        let path = format!("/dev/fd/{}", reader.as_raw_fd());
+        assert!(check_writable(Path::new(&path)).is_err());
+        assert!(write_atomically(Path::new(&path), b"x").is_err());
+    }
+
+    #[test]
+    fn a_device_without_an_end_is_no_text() {
+        assert!(read_to_string(Path::new("/dev/zero")).is_err());
+        assert_eq!(read_to_string(Path::new("/dev/null")).expect("reads"), "");
+    }
+
+    #[test]
     fn a_failed_replacement_leaves_nothing() {
         let directory = tempfile::tempdir().expect("directory");
         let taken = directory.path().join("taken");
@@ -284,5 +395,22 @@ mod tests {
         File::create(&path).expect("file").set_len(TEXT_BYTES_MAX + 1).expect("length");
         let error = read_to_string(&path).expect_err("too large").to_string();
         assert!(error.contains("more than the"), "{error}");
+    }
+
+    #[test]
+    fn a_private_file_is_its_owners_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (path, link) = (folder.path().join("a"), folder.path().join("link"));
+        write_private(&path, b"one").expect("writes");
+        assert_eq!(mode(&path).expect("a mode"), 0o600);
+        set_mode(&path, 0o640).expect("a mode");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        write_private(&link, b"two").expect("writes");
+        assert_eq!(read(&path).expect("reads"), b"two");
+        assert_eq!(mode(&path).expect("a mode"), 0o640);
+        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        for wrong in [folder.path(), Path::new("/dev/null"), Path::new("/dev/stdout")] {
+            assert!(write_private(wrong, b"").is_err(), "{}", wrong.display());
+        }
     }
 }

@@ -1,0 +1,306 @@
+//! Records and values as bytes: the segments that they lie in, the locations by which slots name
+//! them, and their tokens.
+
+use std::sync::atomic::Ordering;
+
+use entresol_base::Seconds;
+use entresol_base::checksum::{crc32c, crc32c_append};
+use entresol_base::hash::KeyHasher;
+use entresol_media::{Access, AccountHandle, Direct, RegionError};
+
+use crate::config::plan::Plan;
+use crate::index::Found;
+use crate::ops::{Expiry, ItemMeta, Win};
+use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
+use crate::restart::closing::Closing;
+use crate::segment::{Segment, Table};
+use crate::shared::append::Place;
+use crate::values::{ValueAt, Values};
+
+/// Bytes of records and values, and the segments that they lie in.
+pub(crate) struct Records {
+    pub(crate) arena: Direct,
+    pub(crate) values: Values,
+    pub(crate) segments: Table,
+    pub(crate) segment_bytes: u64,
+    pub(crate) value_bytes_max: u64,
+    /// Binary logarithm of the distance between the starts of segments in the arena.
+    stride_shift: u32,
+    /// Binary logarithm of the same distance in units of locations.
+    location_shift: u32,
+    /// Nonzero if values lie elsewhere than in their records.
+    elsewhere: u64,
+    pub(crate) hasher: KeyHasher,
+}
+
+impl Records {
+    pub(crate) fn new(plan: &Plan, values: Values, hasher: KeyHasher) -> Result<Self, RegionError> {
+        Ok(Records {
+            arena: Direct::anonymous(plan.arena_bytes, plan.arena_huge_pages)?,
+            elsewhere: u64::from(values.is_elsewhere()),
+            values,
+            segments: Table::new(plan.segments_max),
+            segment_bytes: plan.segment_bytes,
+            value_bytes_max: plan.value_bytes_max,
+            stride_shift: plan.stride_shift,
+            location_shift: plan.stride_shift - UNIT.ilog2(),
+            hasher,
+        })
+    }
+
+    /// Returns true if an item of this size can be held at all.
+    pub(crate) fn takes(&self, key: &[u8], value_len: usize) -> bool {
+        (1..=KEY_BYTES_MAX).contains(&key.len()) && value_len as u64 <= self.value_bytes_max
+    }
+
+    /// Returns a number that is nonzero if values lie elsewhere than in their records.
+    #[inline(always)]
+    pub(crate) fn elsewhere(&self) -> u64 {
+        self.elsewhere
+    }
+
+    /// Returns the offset in the arena at which a segment's records start.
+    #[inline]
+    pub(crate) fn base_of(&self, segment: u32) -> u64 {
+        u64::from(segment) << self.stride_shift
+    }
+
+    /// Returns the offset on the medium at which a segment's values start.
+    #[inline]
+    pub(crate) fn medium_base_of(&self, segment: u32) -> u64 {
+        self.values.data_start() + u64::from(segment) * self.segment_bytes
+    }
+
+    /// Returns the segment that holds a location.
+    #[inline]
+    pub(crate) fn segment_of(&self, location: u64) -> u32 {
+        (location >> self.location_shift) as u32
+    }
+
+    /// Returns the metadata of the segment that holds a location.
+    #[inline]
+    pub(crate) fn segment_at(&self, location: u64) -> &Segment {
+        self.segments.get(self.segment_of(location))
+    }
+
+    /// Reads the head of the record at a location.
+    #[inline]
+    pub(crate) fn head(&self, location: u64) -> Head {
+        Head::load(&self.arena, location * UNIT, self.values.is_elsewhere())
+    }
+
+    /// Returns the head of the record at a location, perhaps torn, if its key is this one.
+    #[inline(always)]
+    pub(crate) fn head_of(&self, location: u64, key: &[u8]) -> Option<Head> {
+        let head = self.head(location);
+        let matches = head.key_len == key.len() && self.arena.equals(head.key_at(), key);
+        matches.then_some(head)
+    }
+
+    /// Does what `head_of` does in a cache whose values lie in their records.
+    #[inline(always)]
+    pub(crate) fn inline_head_of(&self, location: u64, key: &[u8]) -> Option<Head> {
+        let head = Head::load(&self.arena, location * UNIT, false);
+        let matches = head.key_len == key.len() && self.arena.equals(head.key_at(), key);
+        matches.then_some(head)
+    }
+
+    /// Returns an item's metadata except for its token.
+    #[inline(always)]
+    pub(crate) fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
+        ItemMeta {
+            flags: head.client_flags(&self.arena),
+            value_len: head.value_len as u32,
+            cas: 0,
+            expiry: head.expiry(&self.arena),
+            last_access_s: head.last_access_s(now),
+            fetched: found.heat().is_read(),
+            stale: head.has(mark::STALE),
+            win: if head.has(mark::WIN_SENT) { Win::AlreadySent } else { Win::None },
+        }
+    }
+
+    /// Decides under the bucket's lock which reader fetches the item anew.
+    pub(crate) fn settle_win(
+        &self,
+        head: &Head,
+        expiry: Expiry,
+        recache_below_s: Option<u32>,
+        now: Seconds,
+    ) -> Win {
+        if head.has(mark::WIN_SENT) {
+            return Win::AlreadySent;
+        }
+        let runs_short = match (expiry, recache_below_s) {
+            (Expiry::At(at), Some(below)) => at.0.saturating_sub(now.0) < below,
+            _ => false,
+        };
+        if runs_short || head.has(mark::STALE) {
+            head.set_marks(&self.arena, mark::WIN_SENT, 0);
+            return Win::Won;
+        }
+        Win::None
+    }
+
+    /// Returns the token of the record at a location: an explicit one, or the one that its place
+    /// implies.
+    pub(crate) fn cas_of(&self, location: u64, head: &Head) -> u64 {
+        head.explicit_cas(&self.arena).unwrap_or_else(|| {
+            let sequence = self.segment_at(location).sequence.load(Ordering::SeqCst);
+            self.implied_cas(sequence, location)
+        })
+    }
+
+    /// Returns the token that a place implies; a segment's later lives give greater ones.
+    pub(crate) fn implied_cas(&self, sequence: u64, location: u64) -> u64 {
+        let offset = (location * UNIT) & ((1 << self.stride_shift) - 1);
+        (sequence << 22) | (offset / UNIT)
+    }
+
+    /// Prefetches the record at a location, if there is one.
+    pub(crate) fn fetch(&self, location: u64) {
+        self.arena.prefetch(location.wrapping_mul(UNIT));
+    }
+
+    /// Hashes the key of the record at a location.
+    pub(crate) fn rehash(&self, location: u64) -> u64 {
+        let head = self.head(location);
+        let mut key = [0_u8; 255];
+        let key = &mut key[..head.key_len.min(255)];
+        self.arena.read(head.key_at(), key);
+        self.hasher.hash(key)
+    }
+
+    /// Returns the bytes of an item's record and value.
+    #[inline]
+    pub(crate) fn item_bytes(&self, head: &Head) -> u64 {
+        let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
+        head.record_bytes() + value
+    }
+
+    /// Appends an item's value to `out`, or returns its place on the block file.
+    #[inline]
+    pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
+        match &self.values {
+            Values::Inline => {
+                if head.value_at() + head.value_len as u64 > self.arena.len() {
+                    return ValueAt::Gone;
+                }
+                self.arena.append_to(head.value_at(), head.value_len, out);
+                ValueAt::Memory
+            }
+            Values::Pmem(pmem) => {
+                let (offset, checksum) = head.place(&self.arena);
+                let at = self.medium_base_of(self.segment_of(location)) + u64::from(offset);
+                if !pmem.append_to(at, head.value_len, out) {
+                    return ValueAt::Gone;
+                }
+                ValueAt::Pmem { offset: at, checksum }
+            }
+            Values::File(file) => {
+                let id = self.segment_of(location);
+                let segment = self.segments.get(id);
+                let (offset, checksum) = head.place(&self.arena);
+                let sequence = segment.sequence.load(Ordering::SeqCst);
+                if file.append_buffered(segment, u64::from(offset), head.value_len, out) {
+                    return ValueAt::Memory;
+                }
+                let offset = self.medium_base_of(id) + u64::from(offset);
+                ValueAt::File { offset, checksum, segment: id, sequence }
+            }
+        }
+    }
+
+    /// Writes a whole record to its place, unpublished.
+    pub(crate) fn write_record(
+        &self,
+        place: &Place,
+        record: &NewRecord<'_>,
+        parts: [&[u8]; 2],
+        account: &mut AccountHandle,
+    ) {
+        let elsewhere = self
+            .values
+            .is_elsewhere()
+            .then(|| (place.value_offset, crc32c_append(crc32c(parts[0]), parts[1])));
+        let inline_at = record.write(&self.arena, place.at, elsewhere);
+        self.write_value(place, inline_at, parts, account);
+    }
+
+    /// Writes a value, in one or two parts, to its place.
+    pub(crate) fn write_value(
+        &self,
+        place: &Place,
+        inline_at: u64,
+        parts: [&[u8]; 2],
+        account: &mut AccountHandle,
+    ) {
+        let [first, second] = parts;
+        match &self.values {
+            Values::Inline => {
+                self.arena.write(inline_at, first);
+                if !second.is_empty() {
+                    self.arena.write(inline_at + first.len() as u64, second);
+                }
+                account.charge(Access::Write, place.record_bytes as usize);
+            }
+            Values::Pmem(pmem) => {
+                let at = self.medium_base_of(place.segment) + u64::from(place.value_offset);
+                pmem.write(at, first);
+                if !second.is_empty() {
+                    pmem.write(at + first.len() as u64, second);
+                }
+                pmem.drain();
+                account.charge_units(Access::Write, at, first.len() + second.len());
+            }
+            Values::File(file) => {
+                let segment = self.segments.get(place.segment);
+                let offset = u64::from(place.value_offset);
+                file.write_buffered(segment, offset, first);
+                if !second.is_empty() {
+                    file.write_buffered(segment, offset + first.len() as u64, second);
+                }
+                // The segment will be written once it is full. Its writers pay as they fill it, so
+                // that a limit holds up these writers and not, much later, another one.
+                account.charge_part(Access::Write, first.len() + second.len(), file.piece());
+            }
+        }
+    }
+
+    /// Builds the record that takes an item's place: equal flags and expiry, no marks.
+    pub(crate) fn successor<'a>(
+        &self,
+        key: &'a [u8],
+        (head, expiry): (&Head, Expiry),
+        value_len: usize,
+        now: Seconds,
+    ) -> NewRecord<'a> {
+        let expiry = match expiry {
+            Expiry::At(second) => Some(second),
+            Expiry::Never | Expiry::Immediately => None,
+        };
+        NewRecord {
+            key,
+            value_len,
+            client_flags: head.client_flags(&self.arena),
+            expiry,
+            cas: None,
+            marks: 0,
+            last_access: now,
+        }
+    }
+
+    /// Copies a segment's records as they are now.
+    pub(crate) fn closing(&self, id: u32) -> Closing {
+        let segment = self.segments.get(id);
+        let used = segment.used.load(Ordering::Acquire) as usize;
+        let mut records = Vec::with_capacity(used);
+        self.arena.append_to(self.base_of(id), used, &mut records);
+        Closing {
+            sequence: segment.sequence.load(Ordering::SeqCst),
+            class: segment.kind().as_u8(),
+            value_used: segment.value_used.load(Ordering::Acquire),
+            records,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Salvages that do not come to their end, and stores whose creation fails.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use entresol_base::rng::Rng;
+use entresol_base::world::World;
+use entresol_simulated::crash::Power;
+use entresol_simulated::disk::{
+    Calls, Disk, DiskOptions, Effect, Failure, FaultPlan, fail_every_call,
+};
+use entresol_store::{
+    Kvdb, KvdbOptions, KvsOptions, SalvageProgress, SalvageReport, StoreError, check, salvage,
+};
+
+use crate::common::{all, in_world};
+
+const KEYS: u32 = 400;
+
+fn options() -> KvdbOptions {
+    KvdbOptions {
+        segment_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
+        generation_bytes: 2 * KvdbOptions::SEGMENT_BYTES_MIN,
+        ..KvdbOptions::default()
+    }
+}
+
+/// Makes a store with keys in a run and in the log, and closes it.
+fn fill(world: &World, disk: &Disk) {
+    let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).expect("a store");
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    for number in 0..KEYS {
+        kvs.put(&number.to_be_bytes(), &vec![3; number as usize]).expect("room");
+        if number == KEYS / 2 {
+            store.compact().expect("room");
+        }
+    }
+    store.close().expect("durable");
+}
+
+fn salvaged(
+    world: &World,
+    from: &Disk,
+    to: &Disk,
+    mut progress: impl FnMut(SalvageProgress) -> ControlFlow<()>,
+) -> Result<Option<SalvageReport>, StoreError> {
+    salvage(&from.root(), to.root(), options(), Arc::new(world.clone()), &mut progress)
+}
+
+/// Checks that a copy has everything, or is no store.
+fn is_whole(world: &World, copy: &Disk) -> Result<bool, String> {
+    let opened = Kvdb::open_read_only(copy.root(), options(), Arc::new(world.clone()));
+    let store = match opened {
+        Ok(store) => store,
+        Err(StoreError::NoStore { .. } | StoreError::Unfinished { .. }) => {
+            let checked = check(&copy.root(), &mut |_| {});
+            return if checked.is_err() { Ok(false) } else { Err("checked".to_owned()) };
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let found = all(&store.kvs("data").map_err(|error| error.to_string())?, false);
+    match found.len() == KEYS as usize {
+        true => Ok(true),
+        false => Err(format!("{} keys", found.len())),
+    }
+}
+
+#[test]
+fn a_salvage_that_its_caller_ends_leaves_nothing() {
+    in_world(|world, disk| {
+        fill(&world, &disk);
+        let mut looks = 0;
+        for ends_at in 0.. {
+            let to = Disk::new(&world, DiskOptions::default()).expect("a disk");
+            looks = 0;
+            let report = salvaged(&world, &disk, &to, |_| {
+                looks += 1;
+                if looks > ends_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if report.expect("no disk fails").is_some() {
+                assert!(is_whole(&world, &to).expect("a store"));
+                break;
+            }
+            assert_eq!(to.root().list().expect("readable"), []);
+        }
+        assert!(looks > 6, "{looks}");
+    });
+}
+
+#[test]
+fn a_crash_amid_a_salvage_leaves_no_store_and_the_same_command_goes_on() {
+    in_world(|world, disk| {
+        fill(&world, &disk);
+        let power = Power::new();
+        let options = DiskOptions { power: power.clone(), ..DiskOptions::default() };
+        let to = Disk::new(&world, options).expect("a disk");
+        let mut rng = Rng::named(5, "images");
+        let mut images = Vec::new();
+        let made = salvaged(&world, &disk, &to, |_| {
+            for _ in 0..10 {
+                let image = to.random_image(&mut rng);
+                assert_eq!(is_whole(&world, &image), Ok(false));
+                images.push(image);
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(made.expect("room").is_some());
+        assert_eq!(is_whole(&world, &to), Ok(true));
+        assert!(images.len() > 60, "{}", images.len());
+        for image in images.iter().step_by(9) {
+            let again = salvaged(&world, &disk, image, |_| ControlFlow::Continue(()));
+            assert!(again.expect("it replaces what a crash left").is_some());
+            assert_eq!(is_whole(&world, image), Ok(true));
+        }
+        // Another's file is no remains.
+        let root = to.root();
+        root.remove("MANIFEST").expect("there");
+        root.replace("UNFINISHED", b"").expect("room");
+        root.replace("letter", b"").expect("room");
+        let before = root.list().expect("readable");
+        let refused = salvaged(&world, &disk, &to, |_| ControlFlow::Continue(()));
+        assert!(matches!(refused, Err(StoreError::Exists { .. })), "{refused:?}");
+        assert_eq!(root.list().expect("readable"), before, "nothing was removed");
+    });
+}
+
+#[test]
+fn a_salvage_whose_disk_fails_leaves_no_store_or_all_of_it() {
+    let ran = in_world(|world, disk| {
+        fill(&world, &disk);
+        fail_every_call(Calls::ALL, Effect::Fail(Failure::Io), |plan| {
+            let to = Disk::new(&world, DiskOptions::default()).expect("a disk");
+            to.inject(plan);
+            let told = salvaged(&world, &disk, &to, |_| ControlFlow::Continue(()));
+            let struck = to.struck_count();
+            let to = to.reopen(&world, DiskOptions::default()).expect("a disk");
+            let is_there = is_whole(&world, &to)?;
+            if told.is_ok() && !is_there {
+                return Err("it was said to be made".to_owned());
+            }
+            Ok(struck)
+        })
+    });
+    assert!(ran.expect("all or nothing") > 20);
+}
+
+#[test]
+fn a_store_whose_creation_fails_leaves_nothing() {
+    let ran = in_world(|world, _| {
+        fail_every_call(Calls::ALL, Effect::Fail(Failure::Io), |plan| {
+            let disk = Disk::new(&world, DiskOptions::default()).expect("a disk");
+            disk.inject(plan);
+            let made = Kvdb::create(disk.root(), options(), Arc::new(world.clone()));
+            let (struck, is_made) = (disk.struck_count(), made.is_ok());
+            drop(made);
+            disk.inject(FaultPlan::default());
+            let left = disk.root().list().expect("readable");
+            // A disk that fails for good lets nothing be removed.
+            if !is_made && struck == 1 && !left.is_empty() {
+                return Err(format!("{left:?}"));
+            }
+            Ok(struck)
+        })
+    });
+    assert!(ran.expect("nothing is left") > 5);
+}
+
+#[test]
+fn a_store_is_removed_by_its_handle() {
+    in_world(|world, disk| {
+        fill(&world, &disk);
+        let store = Kvdb::open(disk.root(), options(), Arc::new(world.clone())).expect("a store");
+        store.remove().expect("the disk works");
+        assert_eq!(disk.root().list().expect("readable"), []);
+    });
+}
