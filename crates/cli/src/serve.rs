@@ -79,12 +79,27 @@ struct ServerFlags {
 #[group(id = "tenant", multiple = true, conflicts_with = "config")]
 struct TenantFlags {
     /// Listen on this address; may be given several times, and port 0 lets the system choose
-    /// [default: 127.0.0.1:11211, unless there is a UNIX socket].
+    /// [default: 127.0.0.1:11211, unless there is a UNIX socket or --tls-listen].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Vec<String>,
     /// Listen on this port of 127.0.0.1, like --listen 127.0.0.1:PORT.
     #[arg(short, long, value_name = "PORT", conflicts_with = "listen", value_parser = port)]
     port: Option<u16>,
+    /// Listen on this address for clients that speak TLS 1.3; may be given several times.
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["tls_certificate", "tls_key"])]
+    tls_listen: Vec<String>,
+    /// PEM file of the server's certificate and those of its issuers, its own first.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_certificate: Option<String>,
+    /// PEM file of the certificate's key.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_key: Option<String>,
+    /// Ask clients that speak TLS for a certificate of an authority in this PEM file.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_client_ca: Option<String>,
+    /// Take a client's user from its certificate, instead of asking for a password.
+    #[arg(long, requires = "tls_client_ca")]
+    tls_certificate_user: bool,
     /// Listen on this UNIX socket.
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<String>,
@@ -182,7 +197,9 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
 
 /// Reads the settings again, for a reload.
 fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
-    if arguments.config.is_none() && arguments.server.auth_file.is_none() {
+    let has_files =
+        arguments.server.auth_file.is_some() || arguments.tenant.tls_certificate.is_some();
+    if arguments.config.is_none() && !has_files {
         return Err(
             "there is no configuration file to reload: start the server with --config".to_owned()
         );
@@ -212,12 +229,18 @@ impl TenantFlags {
         let mut listen = self.listen.clone();
         listen.extend(self.port.map(|port| format!("{LISTEN_ON}:{port}")));
         let memory_limit = self.memory_limit.map(|megabytes| format!("{megabytes}MiB"));
-        if listen.is_empty() && self.unix_socket.is_none() {
+        if listen.is_empty() && self.tls_listen.is_empty() && self.unix_socket.is_none() {
             listen.push(format!("{LISTEN_ON}:{PORT}"));
         }
         RawTenant {
             name: Some(spanned(TENANT.to_owned())),
             listen: (!listen.is_empty()).then(|| spanned(TextOrList::List(listen))),
+            tls_listen: (!self.tls_listen.is_empty())
+                .then(|| spanned(TextOrList::List(self.tls_listen.clone()))),
+            tls_certificate: self.tls_certificate.clone().map(spanned),
+            tls_key: self.tls_key.clone().map(spanned),
+            tls_client_ca: self.tls_client_ca.clone().map(spanned),
+            tls_certificate_user: self.tls_certificate_user.then(|| spanned(true)),
             unix_socket: self.unix_socket.clone().map(spanned),
             unix_socket_mode: self.unix_socket_mode.clone().map(spanned),
             connections: self.connections.map(spanned),

@@ -13,12 +13,15 @@ use mio::{Interest, Registry, Token};
 
 use crate::buffer::Buffer;
 use crate::stranger::Stranger;
+use crate::tls::TlsStream;
 
 /// Socket of either kind.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// Boxed, so that connections of clear text are no larger for it.
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
@@ -26,6 +29,7 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream,
             Stream::Unix(stream) => stream,
+            Stream::Tls(stream) => stream.source(),
         }
     }
 
@@ -38,6 +42,7 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.read(room),
             Stream::Unix(stream) => stream.read(room),
+            Stream::Tls(stream) => stream.read(room),
         }
     }
 
@@ -45,19 +50,56 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    /// Returns true if the peer has ended its side of the session, of which the socket knows
+    /// nothing.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.has_ended())
+    }
+
+    /// Tells a peer that speaks TLS that no more follows, if the socket has room.
+    pub(crate) fn say_goodbye(&mut self) {
+        if let Stream::Tls(stream) = self {
+            stream.say_goodbye();
+        }
+    }
+
+    /// Cause for which a session has failed, once.
+    pub(crate) fn take_failure(&mut self) -> Option<rustls::Error> {
+        match self {
+            Stream::Tls(stream) => stream.take_failure(),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+        }
+    }
+
+    /// Bytes of replies that are encrypted and not sent.
+    #[inline]
+    fn held_bytes(&self) -> usize {
+        match self {
+            Stream::Tls(stream) => stream.held_bytes(),
+            Stream::Tcp(_) | Stream::Unix(_) => 0,
         }
     }
 
     /// Address of the peer, as `stats conns` shows it.
     pub(crate) fn peer(&self) -> String {
         match self {
-            Stream::Tcp(stream) => match stream.peer_addr() {
-                Ok(address) if address.is_ipv6() => format!("tcp6:{address}"),
-                Ok(address) => format!("tcp:{address}"),
-                Err(_) => "tcp:closed".to_owned(),
-            },
+            Stream::Tcp(stream) => peer_of("tcp", stream),
+            Stream::Tls(stream) => peer_of("tls", stream.tcp()),
             Stream::Unix(_) => "unix:client".to_owned(),
         }
+    }
+}
+
+fn peer_of(kind: &str, stream: &TcpStream) -> String {
+    match stream.peer_addr() {
+        Ok(address) if address.is_ipv6() => format!("{kind}6:{address}"),
+        Ok(address) => format!("{kind}:{address}"),
+        Err(_) => format!("{kind}:closed"),
     }
 }
 
@@ -208,7 +250,7 @@ impl Connection {
         let replies = self.output.bytes.capacity();
         // Values being read will be copied into room that the replies already have.
         let reading = if self.reads > 0 { replies } else { 0 };
-        self.input.capacity() + replies + reading
+        self.input.capacity() + replies + reading + self.stream.held_bytes()
     }
 
     /// Sends as much of the backlog as the client takes.

@@ -20,6 +20,7 @@ mod server;
 pub mod signals;
 mod slab;
 mod stranger;
+mod tls;
 pub mod view;
 
 pub use error::{ReloadError, StartError};

@@ -54,6 +54,8 @@ impl ListenError {
 #[derive(Debug, Default)]
 pub(crate) struct LoopListeners {
     pub(crate) tcp: Vec<TcpListener>,
+    /// TCP listeners whose clients speak TLS.
+    pub(crate) tls: Vec<TcpListener>,
     pub(crate) unix: Vec<UnixListener>,
 }
 
@@ -125,7 +127,8 @@ pub(crate) fn bind(
         places: Vec::new(),
         socket_file: None,
     };
-    for address in &tenant.listen {
+    for (index, address) in tenant.addresses().enumerate() {
+        let is_tls = index >= tenant.listen.len();
         let place = address.to_string();
         let error = |cause| ListenError::new(&place, cause);
         let listeners = match lent.take_tcp(*address) {
@@ -135,10 +138,10 @@ pub(crate) fn bind(
         if let Some(first) = listeners.first() {
             let address = first.local_addr().map_err(error)?;
             bound.tcp_addresses.push(address);
-            bound.places.push(format!("tcp:{address}"));
+            bound.places.push(format!("{}:{address}", if is_tls { "tls" } else { "tcp" }));
         }
         for (own, listener) in bound.loops.iter_mut().zip(listeners) {
-            own.tcp.push(listener);
+            if is_tls { own.tls.push(listener) } else { own.tcp.push(listener) }
         }
     }
     if let Some(path) = &tenant.unix_socket {

@@ -193,14 +193,14 @@ impl Running {
             if !names.contains(&settings.name) {
                 continue;
             }
-            let mut tcp: Vec<_> = settings.listen.iter().map(|it| (*it, Vec::new())).collect();
+            let mut tcp: Vec<_> = settings.addresses().map(|it| (*it, Vec::new())).collect();
             let mut unix = Vec::new();
             for handle in &self.loops {
                 let (listeners, answer) = std::sync::mpsc::channel();
                 let done = handle.order(Order::Lend { place, listeners }).recv();
                 done.unwrap_or_else(|_| Err(loop_is_gone()))?;
                 let own = answer.recv().map_err(|_| loop_is_gone())?;
-                for ((_, all), listener) in tcp.iter_mut().zip(own.tcp) {
+                for ((_, all), listener) in tcp.iter_mut().zip(own.tcp.into_iter().chain(own.tls)) {
                     all.push(listener);
                 }
                 unix.extend(own.unix);

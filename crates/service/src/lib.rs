@@ -27,6 +27,7 @@ pub mod slow_log;
 mod stats;
 pub mod tenant;
 pub mod threads;
+pub mod tls;
 pub mod verifiers;
 
 pub use error::{ChangeError, TenantError};

@@ -83,6 +83,10 @@ fn check_tenant(old: &TenantSettings, new: &TenantSettings) -> Result<(), Change
     if old.listen != new.listen {
         return refused("listen");
     }
+    let tls = |settings: &TenantSettings| settings.tls.as_ref().map(|tls| tls.listen.clone());
+    if tls(old) != tls(new) {
+        return refused("tls_listen");
+    }
     if old.unix_socket != new.unix_socket || old.unix_socket_mode != new.unix_socket_mode {
         return refused("unix_socket");
     }

@@ -234,9 +234,9 @@ fn ours(tenant: &Tenant) -> Rows {
 fn settings(tenant: &Tenant) -> Rows {
     let settings = tenant.settings();
     let limits = tenant.limits();
-    let port = settings.listen.first().map_or(0, std::net::SocketAddr::port);
+    let port = settings.addresses().next().map_or(0, std::net::SocketAddr::port);
     let interface =
-        settings.listen.first().map_or("NULL".to_owned(), |address| address.ip().to_string());
+        settings.addresses().next().map_or("NULL".to_owned(), |address| address.ip().to_string());
     let socket = settings
         .unix_socket
         .as_ref()

@@ -33,7 +33,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// A source of events other than a connection.
 pub(super) enum Source {
-    Tcp { seat: usize, listener: TcpListener },
+    Tcp { seat: usize, listener: TcpListener, is_tls: bool },
     Unix { seat: usize, listener: UnixListener },
     Reads { seat: usize },
 }
@@ -93,7 +93,10 @@ impl Doors {
     ) -> io::Result<Vec<Key>> {
         let mut sources = Vec::new();
         for listener in listeners.tcp {
-            sources.push(self.sources.insert(Source::Tcp { seat: place, listener }));
+            sources.push(self.sources.insert(Source::Tcp { seat: place, listener, is_tls: false }));
+        }
+        for listener in listeners.tls {
+            sources.push(self.sources.insert(Source::Tcp { seat: place, listener, is_tls: true }));
         }
         for listener in listeners.unix {
             sources.push(self.sources.insert(Source::Unix { seat: place, listener }));
@@ -131,7 +134,10 @@ impl Doors {
         let mut lent = LoopListeners::default();
         for key in sources {
             match self.sources.get(*key) {
-                Some(Source::Tcp { listener, .. }) => lent.tcp.push(duplicate_tcp(listener)?),
+                Some(Source::Tcp { listener, is_tls, .. }) => {
+                    let listeners = if *is_tls { &mut lent.tls } else { &mut lent.tcp };
+                    listeners.push(duplicate_tcp(listener)?);
+                }
                 Some(Source::Unix { listener, .. }) => lent.unix.push(duplicate_unix(listener)?),
                 Some(Source::Reads { .. }) | None => {}
             }
@@ -237,19 +243,27 @@ impl Doors {
         }
         for _ in 0..ACCEPTS_PER_TURN {
             let accepted = match self.sources.get_mut(key) {
-                Some(Source::Tcp { listener, .. }) => listener.accept().map(|(stream, _)| {
-                    // Without it, replies to small requests wait for the client's acknowledgement.
-                    let _ = stream.set_nodelay(true);
-                    keep_alive(&stream);
-                    Stream::Tcp(stream)
-                }),
+                Some(Source::Tcp { listener, is_tls, .. }) => {
+                    listener.accept().map(|(stream, _)| {
+                        // Without it, replies to small requests wait for the client's acknowledgement.
+                        let _ = stream.set_nodelay(true);
+                        keep_alive(&stream);
+                        if *is_tls {
+                            table.secure(place, stream)
+                        } else {
+                            Some(Stream::Tcp(stream))
+                        }
+                    })
+                }
                 Some(Source::Unix { listener, .. }) => {
-                    listener.accept().map(|(stream, _)| Stream::Unix(stream))
+                    listener.accept().map(|(stream, _)| Some(Stream::Unix(stream)))
                 }
                 _ => return Ok(false),
             };
             match accepted {
-                Ok(stream) => self.connect(table, place, stream, entrance, now),
+                // A listener without certificates, of a configuration that was not read in full.
+                Ok(None) => {}
+                Ok(Some(stream)) => self.connect(table, place, stream, entrance, now),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(false),
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
@@ -283,7 +297,8 @@ impl Doors {
         counters.total_connections.count();
         let key = table.connections.insert(Connection::new(stream, place, guard));
         let Some(connection) = table.connections.get_mut(key) else { return };
-        connection.stranger = entrance.stranger(now);
+        let is_tls = matches!(connection.stream, Stream::Tls(_));
+        connection.stranger = entrance.stranger(now, is_tls);
         table.watched |= connection.stranger.is_some();
         let token = connection_token(key);
         if let Err(error) = connection.stream.register(self.poll.registry(), token) {

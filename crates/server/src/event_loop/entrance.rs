@@ -16,7 +16,7 @@ use super::rounds::Round;
 use super::table::Table;
 use super::turn::After;
 use crate::buffer::{BufferPool, SMALL_REST_BYTES};
-use crate::connection::{Connection, Transfer};
+use crate::connection::{Connection, Stream, Transfer};
 use crate::slab::Key;
 use crate::stranger::Stranger;
 
@@ -28,6 +28,10 @@ const _: () = assert!(
     INPUT_BYTES_MAX + size_of::<Connection>() + size_of::<Stranger>() <= STRANGER_BYTES_MAX
 );
 
+/// Cost of a step of a handshake in a round, as bytes moved: some 100 us of computation.
+const HANDSHAKE_COST: usize = 128 * 1024;
+/// Reply to a client whose certificate names no user.
+const NO_USER: &[u8] = b"CLIENT_ERROR the certificate names no user\r\n";
 /// Connections of removed users that are closed in one round.
 const CLOSES_PER_ROUND: usize = 32;
 /// Reply to a client whose claim cannot wait, since too many do.
@@ -63,8 +67,8 @@ pub(super) struct Entrance {
 
 impl Entrance {
     /// State of a new connection.
-    pub(super) fn stranger(&self, now: Nanos) -> Option<Box<Stranger>> {
-        self.doorkeeper.is_some().then(|| Stranger::new(now))
+    pub(super) fn stranger(&self, now: Nanos, is_tls: bool) -> Option<Box<Stranger>> {
+        (is_tls || self.doorkeeper.is_some()).then(|| Stranger::new(now))
     }
 
     /// Returns true while connections must be closed.
@@ -107,6 +111,14 @@ impl Entrance {
     pub(super) fn enter(&mut self, table: &mut Table, round: &Round, key: Key) -> After {
         loop {
             let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
+            if let Stream::Tls(stream) = &mut connection.stream
+                && !stream.is_secure()
+            {
+                match self.shake_hands(table, round, key) {
+                    None => continue,
+                    Some(after) => return after,
+                }
+            }
             let Some(stranger) = &mut connection.stranger else { return After::Again };
             if stranger.waits {
                 return After::Wait;
@@ -142,12 +154,61 @@ impl Entrance {
         }
     }
 
+    /// Goes on with a handshake. Returns none once it is done and the client has yet to say who it
+    /// is.
+    fn shake_hands(&mut self, table: &mut Table, round: &Round, key: Key) -> Option<After> {
+        let Some(connection) = table.connections.get_mut(key) else { return Some(After::Wait) };
+        let Stream::Tls(stream) = &mut connection.stream else { return None };
+        let before = stream.received_bytes();
+        let shaken = stream.shake_hands();
+        if stream.received_bytes() > before {
+            // Others have their turn between the computations of two handshakes.
+            table.ready.charge(HANDSHAKE_COST, 0);
+        }
+        match shaken {
+            Ok(true) => {}
+            Ok(false) => {
+                connection.readable = false;
+                let is_over = connection.half_closed || round.drain.is_some();
+                return Some(if is_over { After::Close } else { After::Wait });
+            }
+            Err(_) => {
+                self.log_handshake(table, key, round.now.nanos);
+                return Some(After::Close);
+            }
+        }
+        // What the client has sent behind its part of the handshake is in the session already.
+        connection.readable = true;
+        let Some(doorkeeper) = &self.doorkeeper else {
+            connection.stranger = None;
+            return Some(welcome(table, round, key));
+        };
+        if !stream.names_user() {
+            return None;
+        }
+        match stream.holder().and_then(|name| doorkeeper.gate.named(&name)) {
+            Some(user) => Some(let_in(table, round, key, user, b"")),
+            None => {
+                table.count_attempt(key, false);
+                Some(turn_away(table, key, NO_USER))
+            }
+        }
+    }
+
+    fn log_handshake(&mut self, table: &mut Table, key: Key, now: Nanos) {
+        let Some(connection) = table.connections.get_mut(key) else { return };
+        let Some(Some(seat)) = table.seats.get(connection.seat) else { return };
+        if let Some(cause) = connection.stream.take_failure() {
+            self.foreign.log_failure(&cause, &seat.name, &connection.stream, now);
+        }
+    }
+
     /// Lets a client in whose claim is known to be true, or has the claim verified.
     fn decide(&mut self, table: &mut Table, round: &Round, key: Key, claim: Claim) -> After {
         let Some(doorkeeper) = self.doorkeeper.clone() else { return After::Close };
         table.count_attempt(key, true);
         if let Some(user) = doorkeeper.gate.recall(&claim) {
-            return let_in(table, round, key, user);
+            return let_in(table, round, key, user, WELCOME);
         }
         let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
         table.buffers.settle(&mut connection.input);
@@ -174,7 +235,7 @@ impl Entrance {
             let gate = self.doorkeeper.as_ref().map(|it| &it.gate);
             // A reload may have come in between.
             let after = match user.filter(|user| gate.is_some_and(|gate| gate.holds(user))) {
-                Some(user) => let_in(table, round, key, user),
+                Some(user) => let_in(table, round, key, user, WELCOME),
                 None => refuse(table, key),
             };
             table.count_buffers(key);
@@ -201,8 +262,8 @@ fn refuse(table: &mut Table, key: Key) -> After {
     }
 }
 
-/// Makes a connection its user's, who may have another tenant than the listener.
-fn let_in(table: &mut Table, round: &Round, key: Key, user: Arc<User>) -> After {
+/// Makes a connection its user's, who may have another tenant than the listener, and says `line`.
+fn let_in(table: &mut Table, round: &Round, key: Key, user: Arc<User>, line: &[u8]) -> After {
     let now = round.now.nanos;
     if let Some(tenant) = &user.tenant
         && let Err(line) = table.move_to(key, tenant, now)
@@ -212,11 +273,17 @@ fn let_in(table: &mut Table, round: &Round, key: Key, user: Arc<User>) -> After 
     let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
     connection.stranger = None;
     connection.user = Some(user);
-    connection.guard.client.is_active(now);
-    connection.runnable = !connection.input.is_empty();
-    if !say(connection, WELCOME) {
+    if !line.is_empty() && !say(connection, line) {
         return After::Close;
     }
+    welcome(table, round, key)
+}
+
+/// Lets a connection that is no stranger any more begin.
+fn welcome(table: &mut Table, round: &Round, key: Key) -> After {
+    let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
+    connection.guard.client.is_active(round.now.nanos);
+    connection.runnable = !connection.input.is_empty();
     if connection.runnable || connection.readable || connection.half_closed {
         return After::Again;
     }
@@ -244,7 +311,10 @@ fn receive(connection: &mut Connection, buffers: &mut BufferPool) -> usize {
     match Transfer::of(connection.stream.read(free)) {
         Transfer::Bytes(count) => {
             connection.input.filled(count);
-            connection.readable = count == offered || connection.half_closed || count == 0;
+            connection.readable = count == offered
+                || connection.half_closed
+                || count == 0
+                || connection.stream.has_ended();
             count
         }
         Transfer::Blocked => {

@@ -16,6 +16,8 @@ const TLS: u8 = 0x16;
 pub(super) struct Foreign {
     binary: Fault,
     tls: Fault,
+    clear: Fault,
+    handshakes: Fault,
 }
 
 impl Foreign {
@@ -28,14 +30,36 @@ impl Foreign {
                 "a client speaks the binary protocol, which is not supported; set it to the text \
                  or meta protocol, without SASL",
             ),
-            Some(&TLS) => {
-                (&mut self.tls, "a client speaks TLS, which is not supported; set it to plain TCP")
-            }
+            Some(&TLS) => (
+                &mut self.tls,
+                "a client speaks TLS to a listener of clear text; set it to plain \
+                                 TCP, or to an address of tls_listen",
+            ),
             _ => return,
         };
         // A spell is over after a second, but lines are as rare then.
         if let Some(times) = fault.occurred(now) {
             tracing::warn!(tenant, client = %stream.peer(), times, "{cause}");
+        }
+    }
+
+    /// Logs that a session of `tenant` is closed since it failed for this cause.
+    pub(super) fn log_failure(
+        &mut self,
+        cause: &rustls::Error,
+        tenant: &str,
+        stream: &Stream,
+        now: Nanos,
+    ) {
+        let client = stream.peer();
+        if let rustls::Error::InvalidMessage(error) = cause {
+            if let Some(times) = self.clear.occurred(now) {
+                let hint = "a client does not speak TLS to an address of tls_listen; set it to TLS";
+                tracing::warn!(tenant, %client, ?error, times, "{hint}");
+            }
+        } else if let Some(times) = self.handshakes.occurred(now) {
+            let hint = "a client's TLS session failed; closing it";
+            tracing::warn!(tenant, %client, error = %cause, times, "{hint}");
         }
     }
 }

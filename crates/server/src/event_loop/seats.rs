@@ -7,6 +7,7 @@ use entresol_protocol::Limits;
 use entresol_service::config::ConnectionLimits;
 use entresol_service::executor::TurnLimits;
 use entresol_service::tenant::{Seat, Tenant};
+use entresol_service::tls::Acceptor;
 
 use super::accounts::Accounts;
 use super::buffers::BufferQuota;
@@ -31,6 +32,8 @@ pub(super) struct LoopSeat {
     pub(super) buffers: BufferQuota,
     /// Connections that wait for the tenant's account.
     pub(super) waiting: Waiting,
+    /// Certificates for new connections to its listeners that speak TLS.
+    pub(super) acceptor: Option<Acceptor>,
     /// Its listeners and its block file.
     pub(super) sources: Vec<Key>,
     /// False until all loops have taken the tenant in, and once it leaves.
@@ -51,6 +54,7 @@ impl LoopSeat {
             reads,
             buffers: BufferQuota::default(),
             waiting: Waiting::default(),
+            acceptor: None,
             sources,
             is_open: false,
             seat,
@@ -59,8 +63,9 @@ impl LoopSeat {
         seat
     }
 
-    /// Puts changed limits into effect.
+    /// Puts changed limits and certificates into effect.
     pub(super) fn change_limits(&mut self, limits: &ConnectionLimits) {
+        self.acceptor = self.seat.tenant.settings().tls.and_then(|tls| tls.acceptor);
         self.limits = turn_limits(&self.seat.tenant, limits);
         let loops = self.seat.tenant.server().threads;
         let request_bytes = self.limits.protocol.value_bytes_max + READ_BYTES;

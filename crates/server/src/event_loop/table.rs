@@ -7,6 +7,7 @@
 
 use entresol_base::Nanos;
 use entresol_service::tenant::ConnectionGuard;
+use mio::net::TcpStream;
 
 use super::ready::Ready;
 use super::seats::LoopSeat;
@@ -14,6 +15,7 @@ use super::turn::After;
 use crate::buffer::BufferPool;
 use crate::connection::{Connection, Stream};
 use crate::slab::{Key, Slab};
+use crate::tls::TlsStream;
 
 /// Reply to a client whose tenant is leaving.
 const NOT_SERVED: &[u8] = b"SERVER_ERROR the tenant of this user is not served\r\n";
@@ -53,6 +55,13 @@ impl Table {
         let before = self.seats[place].as_ref().map(|seat| seat.name.clone());
         assert!(before.is_none(), "{} takes slot {place}, which {before:?} holds", seat.name);
         self.seats[place] = Some(seat);
+    }
+
+    /// Makes a stream that speaks TLS with the certificates of the tenant at `place`.
+    pub(super) fn secure(&self, place: usize, tcp: TcpStream) -> Option<Stream> {
+        let acceptor = self.seat(place)?.acceptor.as_ref()?;
+        let stream = TlsStream::new(tcp, acceptor)?;
+        Some(Stream::Tls(Box::new(stream)))
     }
 
     /// Counts a connection towards its tenant, if the tenant may have one more.
@@ -134,7 +143,8 @@ impl Table {
 
     /// Closes a connection. Closing its socket, which nothing else holds, ends its registration.
     pub(super) fn close(&mut self, key: Key) {
-        if let Some(connection) = self.connections.remove(key) {
+        if let Some(mut connection) = self.connections.remove(key) {
+            connection.stream.say_goodbye();
             if connection.waiting {
                 self.leave_waiting(connection.seat);
             }

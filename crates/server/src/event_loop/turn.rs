@@ -143,6 +143,9 @@ impl Turns {
         let before = connection.input.data().len();
         if !connection.runnable && !receive(connection, seat, &mut table.buffers, now.nanos) {
             let ended = connection.half_closed && !connection.readable;
+            if ended && let Some(cause) = connection.stream.take_failure() {
+                self.foreign.log_failure(&cause, &seat.name, &connection.stream, now.nanos);
+            }
             table.ready.charge(0, 0);
             return if ended { After::Close } else { finish(table, round, key) };
         }
@@ -327,7 +330,10 @@ fn receive(
             connection.moved_at = now;
             seat.seat.counters.bytes_read.add(count as u64);
             // A short read has emptied the socket; further bytes bring a new event.
-            connection.readable = count == offered || connection.half_closed || count == 0;
+            connection.readable = count == offered
+                || connection.half_closed
+                || count == 0
+                || connection.stream.has_ended();
             if count > 0 {
                 connection.arrived = connection.readable_since;
                 // Bytes still in the socket may have arrived by now, and were not seen before.

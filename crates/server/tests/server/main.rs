@@ -13,3 +13,4 @@ mod sharing;
 mod starting;
 mod support;
 mod threats;
+mod tls;

@@ -1,12 +1,13 @@
 //! Threats to a server that speaks memcached's protocol, one test each.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use entresol_service::auth::ATTEMPTS_MAX;
 use entresol_service::config;
 
 use crate::auth::{file_of_foo, guarded};
 use crate::support::{Client, MACHINE, address, start, tenant};
+use crate::tls::{self, Authority};
 
 /// One command of each kind, with the data that it takes.
 const COMMANDS: [&str; 24] = [
@@ -259,5 +260,102 @@ fn destructive_commands() {
     let limit = |n: usize| running.tenants()[n].cache().statistics().dram_limit_bytes;
     assert_eq!((limit(0), limit(1)), (16 << 20, 32 << 20));
     b.ask("get k\n", "VALUE k 0 1\nb\nEND\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn clear_text_to_tls_and_tls_to_clear_text() {
+    let authority = Authority::new();
+    let running = tls::start(&authority.tenant("a", "listen = \"127.0.0.1:0\""));
+    let addresses = running.addresses()[0].1.clone();
+    let (clear, secure) = (addresses[0], addresses[1]);
+    for front in
+        [&b"set k 0 0 1\r\nv\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x80\x00\x00\x00\x00\x00"]
+    {
+        let mut client = Client::to(secure);
+        client.send(front);
+        let rest = client.rest();
+        assert!(!rest.contains("STORED") && !rest.contains("ERROR"), "{rest:?}");
+    }
+    let mut client = tls::secure(clear, authority.client(None));
+    assert!(client.0.write_all(b"mn\r\n").and_then(|()| client.0.flush()).is_err());
+    Client::to(clear).ask("get k\n", "END\n");
+    running.stop().unwrap();
+}
+
+/// Checks that no bytes that are not TLS, and none that are cut off or changed, end in more than a
+/// closed connection.
+#[test]
+fn garbage_within_tls() {
+    let authority = Authority::new();
+    let running = tls::start(&authority.tenant("a", ""));
+    let address = tls::address(&running);
+    for length in 1..60_u8 {
+        // A record of a handshake that holds anything.
+        let mut client = Client::to(address);
+        client.send(&[22, 3, 1, 0, length]);
+        client.send(&(0..length).map(|n| n.wrapping_mul(length)).collect::<Vec<_>>());
+        client.0.shutdown(std::net::Shutdown::Write).unwrap();
+        client.rest();
+    }
+    // A record within a session that was changed on its way.
+    let mut client = tls::secure(address, authority.client(None));
+    client.ask("mn\n", "MN\n");
+    let mut record = vec![23, 3, 3, 0, 40];
+    record.resize(45, 7);
+    client.0.sock.write_all(&record).unwrap();
+    assert!(client.0.read_exact(&mut [0]).is_err());
+    tls::secure(address, authority.client(None)).ask("mn\n", "MN\n");
+    running.stop().unwrap();
+}
+
+/// Checks that a handshake has an end in bytes, and in time.
+#[test]
+fn handshakes_without_end() {
+    let authority = Authority::new();
+    let text = format!("[limits]\nauth_time = \"1s\"\n{}", authority.tenant("a", ""));
+    let running = tls::start(&text);
+    let address = tls::address(&running);
+    // The first part of a greeting that is announced to have 60 KiB.
+    let mut large = Client::to(address);
+    let mut sent = 0;
+    let mut record = vec![22, 3, 1, 0x10, 0, 1, 0, 0xf0, 0];
+    record.resize(5 + 4096, 0);
+    while large.0.write_all(&record).is_ok() && sent < 1 << 20 {
+        sent += record.len();
+        record.truncate(5);
+        record.resize(5 + 4096, 0);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(sent < 100 * 1024, "{sent} bytes were taken");
+    let mut silent = Client::to(address);
+    let mut slow = Client::to(address);
+    slow.send(&[22, 3, 1]);
+    assert_eq!((silent.rest(), slow.rest()), (String::new(), String::new()));
+    running.stop().unwrap();
+}
+
+/// Checks that a password is of no use to a client without the certificate that is asked for.
+#[test]
+fn ways_around_certificates() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (_folder, users) = file_of_foo(None);
+    other.issue("foo", &[], |_| {});
+    let more = format!("{}tls_certificate_user = true\n", authority.client_ca());
+    let auth = format!("auth_file = \"{}\"\n", users.display());
+    let running = tls::start(&format!("{auth}{}", authority.tenant("a", &more)));
+    let forged = other.path("foo.pem");
+    for holder in [None, Some(forged.as_path())] {
+        let mut client = tls::secure(tls::address(&running), authority.client(holder));
+        let _ = client.0.write_all(b"set auth 0 0 7\r\nfoo bar\r\n");
+        let mut reply = Vec::new();
+        let _ = client.0.read_to_end(&mut reply);
+        assert_eq!(reply, b"");
+    }
+    // Beyond loopback, an authority counts as users do.
+    let open = authority.tenant("a", "").replace("127.0.0.1", "0.0.0.0");
+    let error = config::parse("test", &open, &MACHINE).unwrap_err().to_string();
+    assert!(error.contains("tls_client_ca"), "{error}");
+    config::parse("test", &format!("{open}{}", authority.client_ca()), &MACHINE).unwrap();
     running.stop().unwrap();
 }

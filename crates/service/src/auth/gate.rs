@@ -95,6 +95,12 @@ impl Gate {
         Some(user)
     }
 
+    /// Returns the user of this name, whose name a certificate has proved.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<Arc<User>> {
+        self.users.get(self.users.place(name.as_bytes())?).cloned()
+    }
+
     /// Returns true if a user who was let in, perhaps by an earlier gate, may stay.
     #[must_use]
     pub fn holds(&self, user: &User) -> bool {

@@ -31,6 +31,7 @@ pub(super) struct Access {
 /// permission.
 pub(super) fn may_listen(
     checker: &mut Checker<'_>,
+    key: &str,
     span: &Range<usize>,
     address: SocketAddr,
     access: Access,
@@ -42,11 +43,17 @@ pub(super) fn may_listen(
         Origin::Flags => ("--auth-file FILE", "--allow-remote"),
         Origin::File { .. } => ("auth_file at the top", "allow_remote = true there"),
     };
+    let certificates = match key {
+        "tls_listen" => {
+            format!("{} for clients with certificates, ", checker.origin.key("tls_client_ca"))
+        }
+        _ => String::new(),
+    };
     let message = format!(
         "{address} is reachable from other machines and asks for no password; listen on \
-         127.0.0.1, set {users}, or set {allow} if the network is trusted"
+         127.0.0.1, set {users}, {certificates}or set {allow} if the network is trusted"
     );
-    checker.problem("listen", span, message);
+    checker.problem(key, span, message);
 }
 
 /// Refuses an admin listener that other machines can reach without a token.

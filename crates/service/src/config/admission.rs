@@ -34,7 +34,8 @@ impl Settings {
     pub fn descriptors(&self) -> u64 {
         let threads = self.threads as u64;
         let tenants = self.tenants.iter().map(|tenant| {
-            let listeners = tenant.listen.len() as u64 + u64::from(tenant.unix_socket.is_some());
+            let listeners =
+                tenant.addresses().count() as u64 + u64::from(tenant.unix_socket.is_some());
             tenant.connections as u64 + threads * listeners + DESCRIPTORS_PER_TENANT
         });
         DESCRIPTORS_RESERVED + threads * DESCRIPTORS_PER_LOOP + tenants.sum::<u64>()

@@ -18,7 +18,8 @@ use toml::Spanned;
 use crate::auth::Users;
 
 use super::access::{self, Access};
-use super::file::SizeText;
+use super::file::{SizeText, TextOrList};
+use super::tls;
 use super::{
     AdminAddress, AdminToken, Authentication, ConfigError, ConnectionLimits, Origin, Problem,
     RawConfig, RawLimits, RawTenant, Settings, TenantSettings,
@@ -252,6 +253,7 @@ impl Checker<'_> {
         TenantSettings {
             name: self.name(raw, &span),
             listen: self.listen(raw, &span, access),
+            tls: tls::check(self, raw, access),
             unix_socket: self.unix_socket(raw),
             unix_socket_mode: self.socket_mode(raw),
             needs_user: access.users,
@@ -326,7 +328,7 @@ impl Checker<'_> {
 
     fn listen(&mut self, raw: &RawTenant, span: &Range<usize>, access: Access) -> Vec<SocketAddr> {
         let Some(written) = &raw.listen else {
-            if raw.unix_socket.is_none() && !access.users {
+            if raw.unix_socket.is_none() && raw.tls_listen.is_none() && !access.users {
                 let message =
                     "a tenant has no listener; add listen = \"127.0.0.1:PORT\" or unix_socket = \
                      \"PATH\""
@@ -335,6 +337,16 @@ impl Checker<'_> {
             }
             return Vec::new();
         };
+        self.addresses("listen", written, access)
+    }
+
+    /// Parses the addresses of a listener, each of which must be one that may be listened on.
+    pub(super) fn addresses(
+        &mut self,
+        key: &str,
+        written: &Spanned<TextOrList>,
+        access: Access,
+    ) -> Vec<SocketAddr> {
         let span = written.span();
         let mut addresses = Vec::new();
         for text in written.get_ref().as_slice() {
@@ -342,11 +354,11 @@ impl Checker<'_> {
                 Ok(address) => address,
                 Err(problem) => {
                     let message = format!("{problem}; write HOST:PORT, such as 127.0.0.1:11211");
-                    self.problem("listen", &span, message);
+                    self.problem(key, &span, message);
                     continue;
                 }
             };
-            access::may_listen(self, &span, address, access);
+            access::may_listen(self, key, &span, address, access);
             addresses.push(address);
         }
         addresses
@@ -489,7 +501,8 @@ impl Checker<'_> {
             let message = "no tenant is configured; add a [[tenant]] with name and listen".into();
             self.problem("tenant", &(0..0), message);
         }
-        let is_reachable = |it: &TenantSettings| !it.listen.is_empty() || it.unix_socket.is_some();
+        let is_reachable =
+            |it: &TenantSettings| it.addresses().next().is_some() || it.unix_socket.is_some();
         if settings.auth.is_some() && !settings.tenants.iter().any(is_reachable) {
             let message = "no tenant has a listener; add listen = \"HOST:PORT\" to one".to_owned();
             let span = raw.tenant.first().map(Spanned::span);
@@ -523,8 +536,8 @@ impl Checker<'_> {
             let message = format!("two tenants have the name '{name}'; rename one");
             self.problem("name", &span_of(&raw.name), message);
         }
-        for address in &tenant.listen {
-            if earlier.listen.iter().any(|theirs| collide(*theirs, *address)) {
+        for address in tenant.addresses() {
+            if earlier.addresses().any(|theirs| collide(*theirs, *address)) {
                 let message =
                     format!("tenants '{other}' and '{name}' both listen on {address}; change one");
                 self.problem("listen", &span_of(&raw.listen), message);
@@ -558,8 +571,8 @@ impl Checker<'_> {
         raw: &RawTenant,
         admin: Option<AdminAddress>,
     ) {
-        for (index, address) in tenant.listen.iter().enumerate() {
-            let repeated = tenant.listen.iter().take(index).any(|own| collide(*own, *address));
+        for (index, address) in tenant.addresses().enumerate() {
+            let repeated = tenant.addresses().take(index).any(|own| collide(*own, *address));
             if repeated {
                 let message =
                     format!("tenant '{}' listens on {address} twice; remove one", tenant.name);

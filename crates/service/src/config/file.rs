@@ -133,6 +133,16 @@ pub struct RawTenant {
     pub name: Option<Spanned<String>>,
     /// TCP addresses.
     pub listen: Option<Spanned<TextOrList>>,
+    /// TCP addresses at which clients must speak TLS.
+    pub tls_listen: Option<Spanned<TextOrList>>,
+    /// PEM file of the server's certificate and those of its issuers, its own first.
+    pub tls_certificate: Option<Spanned<String>>,
+    /// PEM file of the certificate's key.
+    pub tls_key: Option<Spanned<String>>,
+    /// PEM file of the authorities, one of which must have issued a client's certificate.
+    pub tls_client_ca: Option<Spanned<String>>,
+    /// True if a client's certificate names its user, who then needs no password.
+    pub tls_certificate_user: Option<Spanned<bool>>,
     /// Path of a UNIX socket.
     pub unix_socket: Option<Spanned<String>>,
     /// File mode of the socket, octal.

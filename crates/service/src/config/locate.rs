@@ -37,9 +37,14 @@ pub(super) const LIMITS_KEYS: [&str; 9] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 22] = [
+pub(super) const TENANT_KEYS: [&str; 27] = [
     "name",
     "listen",
+    "tls_listen",
+    "tls_certificate",
+    "tls_key",
+    "tls_client_ca",
+    "tls_certificate_user",
     "unix_socket",
     "unix_socket_mode",
     "connections",

@@ -13,6 +13,7 @@ mod parameters;
 mod places;
 mod settings;
 mod sharing;
+mod tls;
 
 pub use access::read_token;
 pub use check::Machine;
@@ -22,7 +23,7 @@ pub use file::{
 };
 pub use settings::{
     AdminAddress, AdminToken, Authentication, ConnectionLimits, Settings, TCP_BACKLOG,
-    TenantSettings,
+    TenantSettings, TlsSettings,
 };
 pub use toml::Spanned;
 

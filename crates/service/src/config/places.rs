@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::access;
 use super::check::Checker;
+use super::tls;
 use super::{ConfigError, Origin, RawConfig, RawTenant, Settings, TenantSettings};
 
 /// Checks the files and sizes that `settings` name.
@@ -20,6 +21,7 @@ pub(super) fn check(
     let mut checker = Checker { origin, problems: Vec::new() };
     access::read_users(&mut checker, raw, settings);
     access::read_admin_token(&mut checker, raw, settings);
+    tls::read(&mut checker, raw, settings);
     for (raw, tenant) in raw.tenant.iter().map(Spanned::get_ref).zip(&settings.tenants) {
         checker.cost_table(raw, tenant);
         checker.sizes(raw, tenant, settings);

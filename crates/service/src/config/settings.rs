@@ -9,6 +9,7 @@ use entresol_cache::{Config as CacheConfig, Favour};
 use entresol_media::{BackendChoice, MediumSpec};
 
 use crate::auth::Users;
+use crate::tls::Acceptor;
 
 /// Connections that the kernel queues for a listener until they are accepted.
 pub const TCP_BACKLOG: i32 = 1024;
@@ -101,6 +102,8 @@ pub struct TenantSettings {
     pub name: String,
     /// TCP addresses; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
+    /// Listeners that speak TLS.
+    pub tls: Option<TlsSettings>,
     /// Path of a UNIX socket.
     pub unix_socket: Option<PathBuf>,
     /// File mode of the socket.
@@ -132,7 +135,29 @@ pub struct TenantSettings {
     pub null_store_bytes: Option<usize>,
 }
 
+/// Listeners of a tenant that speak TLS, and the files of their certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// TCP addresses; port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// File of the server's certificate and those of its issuers.
+    pub certificate: PathBuf,
+    /// File of the certificate's key.
+    pub key: PathBuf,
+    /// File of the authorities that issue certificates to clients, if clients must have one.
+    pub client_ca: Option<PathBuf>,
+    /// True if a client's certificate names its user.
+    pub certificate_user: bool,
+    /// Certificates as read; none, so that no client may speak, if the files have not been read.
+    pub acceptor: Option<Acceptor>,
+}
+
 impl TenantSettings {
+    /// All TCP addresses, those of clear text first.
+    pub fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.listen.iter().chain(self.tls.iter().flat_map(|tls| &tls.listen))
+    }
+
     /// Device whose time the tenant shares with the other tenants on it.
     #[must_use]
     pub fn device(&self) -> String {
