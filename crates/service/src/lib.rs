@@ -17,6 +17,7 @@ pub mod counters;
 mod detail;
 mod error;
 pub mod executor;
+mod listing;
 pub mod maintenance;
 mod moment;
 pub mod opening;

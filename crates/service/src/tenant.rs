@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::config::{ConnectionLimits, TenantSettings};
 use crate::counters::{Counters, Counts};
 use crate::detail::Detail;
+use crate::listing::Pace;
 
 /// Facts about the server for the reports of its tenants.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Tenant {
     baseline: Mutex<Counts>,
     /// Counts by key prefix.
     pub(crate) detail: Detail,
+    /// Pace of its lists of keys.
+    pub(crate) listing_pace: Pace,
     connections: AtomicUsize,
     connections_max: AtomicUsize,
     addresses: Mutex<Vec<String>>,
@@ -88,6 +91,7 @@ impl Tenant {
             latencies: (0..server.threads).map(|_| Arc::default()).collect(),
             baseline: Mutex::default(),
             detail: Detail::default(),
+            listing_pace: Pace::default(),
             connections: AtomicUsize::new(0),
             addresses: Mutex::default(),
             clients: Mutex::default(),

@@ -37,7 +37,7 @@ pub(super) const LIMITS_KEYS: [&str; 9] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 22] = [
+pub(super) const TENANT_KEYS: [&str; 23] = [
     "name",
     "listen",
     "unix_socket",
@@ -51,6 +51,7 @@ pub(super) const TENANT_KEYS: [&str; 22] = [
     "value_limit",
     "favour",
     "device",
+    "list_keys",
     "cluster",
     "cluster_version",
     "group",

@@ -25,6 +25,7 @@ impl Call<'_> {
                 Flow::Done
             }
             Request::ConfigGetCluster => self.cluster(),
+            Request::LruCrawler { argument } => self.list_keys(argument),
             Request::Verbosity { noreply } => self.reply(*noreply, encode::OK),
             Request::MemoryLimit { megabytes, noreply } => self.limit_memory(*megabytes, *noreply),
             Request::MetaNoop => self.reply(false, encode::META_NOOP),

@@ -6,6 +6,7 @@
 //! time most of its memory has arrived.
 
 mod control;
+mod dump;
 mod meta;
 mod output;
 mod plan;
@@ -13,7 +14,7 @@ mod retrieval;
 mod text;
 
 use entresol_base::Nanos;
-use entresol_cache::{KeyHash, OldValue, PendingRead};
+use entresol_cache::{KeyHash, OldValue, PendingRead, Walk};
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
 
@@ -49,6 +50,8 @@ pub struct Session {
     keys_done: usize,
     /// Old value that the first request waited for.
     old: Option<OldValue>,
+    /// Position of the list of keys that the first request has begun.
+    listing: Option<Walk>,
 }
 
 impl Session {
@@ -62,6 +65,13 @@ impl Session {
     #[must_use]
     pub fn is_amid_request(&self) -> bool {
         self.is_swallowing() || self.line.is_some()
+    }
+
+    /// Returns true while keys are being listed, which takes many turns.
+    #[inline]
+    #[must_use]
+    pub fn is_listing(&self) -> bool {
+        self.listing.is_some()
     }
 
     /// Returns true while bytes of a refused request are being skipped.
