@@ -422,7 +422,7 @@ impl Index {
         }
     }
 
-    /// Calls `look` with every item of a bucket. The bucket stays locked meanwhile, so that its items
+    /// Calls `look` with every item of a bucket. The bucket is locked meanwhile, so that its items
     /// stay in it and their records whole.
     pub(crate) fn visit(&self, bucket: u64, look: impl FnMut(Found)) {
         thread::step();

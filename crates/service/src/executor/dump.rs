@@ -4,62 +4,73 @@
 //! client, needs no memory of its own, and stops while its client takes no replies.
 
 use entresol_base::Seconds;
-use entresol_cache::{Expiry, ItemMeta};
+use entresol_cache::{Expiry, ItemMeta, Walk, Worker};
 use entresol_protocol::encode::{self, DumpFacts};
 
 use super::meta::total_bytes;
-use super::{Call, Flow, Then};
+use super::{Flow, Then};
 use crate::listing::{Form, Listing};
+use crate::moment::Now;
+use crate::tenant::Tenant;
 
 /// Buckets visited in a turn: with what their items take to write, some 20 us.
 const BUCKETS_PER_TURN: usize = 32;
 
-impl Call<'_> {
+/// Context of a request for a list of keys.
+pub(super) struct KeyList<'c> {
+    pub(super) tenant: &'c Tenant,
+    pub(super) worker: &'c mut Worker,
+    /// Position of the list, once it has begun.
+    pub(super) walk: &'c mut Option<Walk>,
+    pub(super) out: &'c mut Vec<u8>,
+    pub(super) now: Now,
+}
+
+impl KeyList<'_> {
     /// Lists the next keys, if the tenant may list any.
-    pub(super) fn list_keys(&mut self, argument: &[u8]) -> Flow {
+    pub(super) fn go_on(mut self, argument: &[u8]) -> Flow {
         let listing = match Listing::of(argument) {
             Ok(listing) => listing,
-            Err(refusal) => return self.reply(false, refusal),
+            Err(refusal) => return self.end(refusal),
         };
-        let keys_per_second = self.seat.tenant.settings().keys_listed_per_second;
-        if keys_per_second == 0 && self.session.listing.is_none() {
-            return self.reply(false, encode::CRAWLER_DISABLED);
+        let keys_per_second = self.tenant.settings().keys_listed_per_second;
+        if keys_per_second == 0 && self.walk.is_none() {
+            return self.end(encode::CRAWLER_DISABLED);
         }
-        if let Some(until) = self.seat.tenant.listing_pace.wait(self.now.nanos) {
+        if let Some(until) = self.tenant.listing_pace.wait(self.now.nanos) {
             return Flow::Stop(Then::Park { until });
         }
         // The configuration may have changed since the list was begun.
         if keys_per_second == 0 || !listing.has_items {
-            return self.end_listing(listing);
+            return self.end(listing.end());
         }
         let (keys, goes_on) = self.list_buckets(listing.form);
-        self.seat.tenant.listing_pace.note(keys, keys_per_second, self.now.nanos);
-        *self.bytes_left = 0;
-        if goes_on { Flow::Stop(Then::Yield) } else { self.end_listing(listing) }
+        self.tenant.listing_pace.note(keys, keys_per_second, self.now.nanos);
+        if goes_on { Flow::Stop(Then::Yield) } else { self.end(listing.end()) }
     }
 
-    fn end_listing(&mut self, listing: Listing) -> Flow {
-        self.session.listing = None;
-        self.reply(false, listing.end())
+    fn end(self, line: &[u8]) -> Flow {
+        *self.walk = None;
+        self.out.extend_from_slice(line);
+        Flow::Done
     }
 
     /// Lists the keys of some buckets. Returns how many, and true if there are more buckets.
     fn list_buckets(&mut self, form: Form) -> (u64, bool) {
-        let now = self.now.seconds;
-        let (out, mut keys) = (&mut self.out.bytes, 0);
-        let mut walk = self.session.listing.unwrap_or_default();
+        let (now, mut keys) = (self.now.seconds, 0);
+        let mut walk = self.walk.unwrap_or_default();
         for _ in 0..BUCKETS_PER_TURN {
-            let next = self.seat.worker.walk(walk, now, |key, meta| {
+            let next = self.worker.walk(walk, now, |key, meta| {
                 keys += 1;
                 match form {
-                    Form::Metadump => encode::metadump(out, key, &facts(key, meta, now)),
-                    Form::Mgdump => encode::mgdump(out, key),
+                    Form::Metadump => encode::metadump(self.out, key, &facts(key, meta, now)),
+                    Form::Mgdump => encode::mgdump(self.out, key),
                 }
             });
             let Some(next) = next else { return (keys, false) };
             walk = next;
         }
-        self.session.listing = Some(walk);
+        *self.walk = Some(walk);
         (keys, true)
     }
 }
