@@ -21,6 +21,7 @@ mod listing;
 pub mod maintenance;
 mod moment;
 pub mod opening;
+mod pace;
 pub mod registry;
 pub mod reload;
 pub mod sharing;

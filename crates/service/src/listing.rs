@@ -1,8 +1,5 @@
-//! Lists of keys: `lru_crawler metadump` and `mgdump`, at a bounded number of keys a second.
+//! Requests for lists of keys: `lru_crawler metadump` and `mgdump`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use entresol_base::Nanos;
 use entresol_protocol::encode;
 
 /// Number of the class that all items are in.
@@ -65,30 +62,6 @@ fn has_class(list: &[u8]) -> Option<bool> {
     Some(numbers.contains(&CLASS))
 }
 
-/// Pace of a tenant's lists, all connections together.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    /// Time from which further keys may be listed.
-    next: AtomicU64,
-}
-
-impl Pace {
-    /// Returns the time until which no key may be listed.
-    pub(crate) fn wait(&self, now: Nanos) -> Option<Nanos> {
-        let next = Nanos(self.next.load(Ordering::Relaxed));
-        (next > now).then_some(next)
-    }
-
-    /// Delays the next keys by what `keys` take at `keys_per_second`.
-    pub(crate) fn note(&self, keys: u64, keys_per_second: u32, now: Nanos) {
-        let nanos = keys.saturating_mul(1_000_000_000) / u64::from(keys_per_second.max(1));
-        let later = |next: u64| Some(next.max(now.0).saturating_add(nanos));
-        let order = Ordering::Relaxed;
-        // The closure never refuses.
-        _ = self.next.fetch_update(order, order, later);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,18 +87,5 @@ mod tests {
         }
         let listing = Listing { form: Form::Mgdump, has_items: true };
         assert_eq!(Listing::of(b"mgdump  all"), Ok(listing));
-    }
-
-    #[test]
-    fn a_pace_is_kept_over_pauses_and_bursts() {
-        let pace = Pace::default();
-        let at = |ms: u64| Nanos(ms * 1_000_000);
-        assert_eq!(pace.wait(at(5)), None);
-        pace.note(100, 1000, at(5));
-        assert_eq!(pace.wait(at(5)), Some(at(105)));
-        assert_eq!(pace.wait(at(105)), None);
-        // A pause is no credit.
-        pace.note(100, 1000, at(10_000));
-        assert_eq!(pace.wait(at(10_000)), Some(at(10_100)));
     }
 }

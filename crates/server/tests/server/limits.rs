@@ -219,3 +219,18 @@ fn keys_are_listed_beside_other_clients_and_wait_for_the_one_that_reads_them() {
     );
     running.stop().unwrap();
 }
+
+#[test]
+fn a_tenant_beyond_its_rate_waits_and_another_one_does_not() {
+    let running =
+        start(&format!("threads = 1\n{}{}", tenant("a", "requests_max = 1"), tenant("b", "")));
+    let (mut a, mut b) = (Client::of(&running, "a"), Client::of(&running, "b"));
+    a.ask("mn\n", "MN\n");
+    a.send(b"mn\r\nmn\r\n");
+    eventually("a waits", || running.tenants()[0].counts().request_waits > 0);
+    // So much would take a whole minute of a's.
+    b.ask(&"mn\n".repeat(60), &"MN\n".repeat(60));
+    a.expect("MN\r\n");
+    assert!(running.tenants()[0].counts().throttled > 0);
+    running.stop().unwrap();
+}

@@ -168,7 +168,13 @@ impl Executor {
         if session.is_swallowing() {
             return Turn { consumed, then: Then::Read { needed: 1 }, requests: 0 };
         }
-        let mut left = limits.requests;
+        let rate = seat.tenant.requests_per_second();
+        if let Some(until) = seat.tenant.request_pace.wait(now.nanos).filter(|_| rate > 0) {
+            seat.counters.request_waits.count();
+            return Turn { consumed, then: Then::Throttle { until }, requests: 0 };
+        }
+        let mut left = requests_of_turn(limits.requests, rate);
+        let (most, keys_before) = (left, session.keys_done);
         let mut bytes_left = TURN_BYTES;
         let mut planned = plan::recycle(std::mem::take(&mut self.planned));
         let then = loop {
@@ -201,7 +207,21 @@ impl Executor {
         self.planned = plan::recycle(planned);
         let received = input.len();
         debug_assert!(consumed <= received, "{consumed} bytes of {received} are consumed");
-        Turn { consumed, then, requests: limits.requests - left }
+        let requests = most - left;
+        if rate > 0 {
+            // A request for many keys that goes on in the next turn has its first key uncounted.
+            let begun = usize::from(session.keys_done > 0 && session.keys_done != keys_before);
+            seat.tenant.request_pace.note((requests + begun) as u64, rate, now.nanos);
+        }
+        Turn { consumed, then, requests }
+    }
+}
+
+/// Returns the requests that a turn may execute: those of ten milliseconds if they have a rate.
+fn requests_of_turn(limit: usize, per_second: u32) -> usize {
+    match per_second {
+        0 => limit,
+        rate => limit.min((rate / 100).max(1) as usize),
     }
 }
 

@@ -50,6 +50,13 @@ impl Client {
         }
     }
 
+    fn change(&mut self, change: impl Fn(&mut TenantSettings)) {
+        let tenant = &self.seat.tenant;
+        let mut settings = tenant.settings();
+        change(&mut settings);
+        tenant.change_settings(settings, tenant.limits());
+    }
+
     fn turn(&mut self) -> Then {
         let now = Now { nanos: self.clock.now(), seconds: self.clock.seconds() };
         let turn = self.executor.run(
@@ -70,7 +77,7 @@ impl Client {
         loop {
             match self.turn() {
                 Then::Yield => {}
-                Then::Park { until } => {
+                Then::Park { until } | Then::Throttle { until } => {
                     self.clock.advance(until.since(self.clock.now()));
                 }
                 _ => {
@@ -495,4 +502,29 @@ fn keys_are_listed_where_that_is_allowed_and_at_its_pace() {
     assert_eq!(client.send(b"lru_crawler metadump 2\r\n"), "END\r\n");
     assert_eq!(client.send(b"lru_crawler metadump 0\r\n"), "BADCLASS invalid class id\r\n");
     assert_eq!(client.send(b"lru_crawler enable\r\nlru_crawler\r\n"), "ERROR\r\nERROR\r\n");
+}
+
+#[test]
+fn requests_beyond_the_rate_wait_and_are_answered_in_order() {
+    let mut client = Client::new();
+    client.change(|settings| settings.requests_per_second = 500);
+    let gets: String = (0..500).map(|key| format!("get {key}\r\nmn\r\n")).collect();
+    let began = client.clock.now();
+    assert_eq!(client.send_patiently(gets.as_bytes()), "END\r\nMN\r\n".repeat(500));
+    let took = client.clock.now().since(began);
+    // The first and the last turn wait for nothing.
+    let allowed = Duration::from_millis(1980)..=Duration::from_millis(2000);
+    assert!(allowed.contains(&took), "1000 requests took {took:?} at 500 a second");
+    // Each key of a request for many counts.
+    client.clock.advance(Duration::from_secs(1));
+    let began = client.clock.now();
+    let line =
+        format!("get {}\r\n", (0..100).map(|it| it.to_string()).collect::<Vec<_>>().join(" "));
+    assert_eq!(client.send_patiently(line.as_bytes()), "END\r\n");
+    let took = client.clock.now().since(began);
+    assert!(took >= Duration::from_millis(180), "100 keys took {took:?} at 500 a second");
+    client.change(|settings| settings.requests_per_second = 0);
+    let began = client.clock.now();
+    assert_eq!(client.send_patiently(gets.as_bytes()), "END\r\nMN\r\n".repeat(500));
+    assert_eq!(client.clock.now(), began);
 }
