@@ -128,6 +128,8 @@ counters! {
     throttled,
     /// Refusals by the tenant's account.
     account_refusals,
+    /// Turns put off because the tenant had made as many requests as it may in a time.
+    request_waits,
     /// Connections parked because all write buffers were in flight.
     write_waits,
     /// Values read from a block file.

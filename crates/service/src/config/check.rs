@@ -36,6 +36,10 @@ pub struct Machine {
 const THREADS_MAX: i64 = 256;
 const CONNECTIONS_DEFAULT: i64 = 1024;
 const CONNECTIONS_MAX: i64 = 1_000_000;
+/// Greatest limit of a tenant's requests a second.
+const REQUESTS_MAX: i64 = 1_000_000_000;
+/// Greatest number of keys that a tenant may list a second.
+const KEYS_LISTED_MAX: i64 = 10_000_000;
 const NAME_BYTES_MAX: usize = 64;
 const DRAM_QUOTA_DEFAULT: ByteSize = ByteSize::mib(64);
 const SOCKET_MODE_DEFAULT: u32 = 0o700;
@@ -269,6 +273,10 @@ impl Checker<'_> {
             favour: self.favour(raw),
             cost_table: raw.cost_table.as_ref().map(|path| PathBuf::from(path.get_ref())),
             device: raw.device.as_ref().map(|device| device.get_ref().clone()),
+            requests_per_second: self.count("requests_max", &raw.requests_max, 0, 0..=REQUESTS_MAX)
+                as u32,
+            keys_listed_per_second: self.count("list_keys", &raw.list_keys, 0, 0..=KEYS_LISTED_MAX)
+                as u32,
             cluster: self.cluster(raw),
             null_store_bytes: None,
         }

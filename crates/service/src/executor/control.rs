@@ -4,6 +4,7 @@
 use entresol_base::ByteSize;
 use entresol_protocol::{Exptime, Lifetime, Request, encode};
 
+use super::dump::KeyList;
 use super::{Call, Flow, Then};
 use crate::stats::{self, Topic, VERSION};
 
@@ -13,8 +14,12 @@ const MEMORY_LIMIT_REFUSED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or un
 impl Call<'_> {
     /// Executes a request without a key.
     pub(super) fn control(&mut self, request: &Request<'_>) -> Flow {
-        if matches!(request, Request::Stats { .. } | Request::MemoryLimit { .. }) {
-            // These read the whole tenant, so one of them fills a turn.
+        let reads_much = matches!(
+            request,
+            Request::Stats { .. } | Request::MemoryLimit { .. } | Request::LruCrawler { .. }
+        );
+        if reads_much {
+            // One of these fills a turn.
             *self.bytes_left = 0;
         }
         match request {
@@ -25,6 +30,7 @@ impl Call<'_> {
                 Flow::Done
             }
             Request::ConfigGetCluster => self.cluster(),
+            Request::LruCrawler { argument } => self.key_list().go_on(argument),
             Request::Verbosity { noreply } => self.reply(*noreply, encode::OK),
             Request::MemoryLimit { megabytes, noreply } => self.limit_memory(*megabytes, *noreply),
             Request::MetaNoop => self.reply(false, encode::META_NOOP),
@@ -33,6 +39,16 @@ impl Call<'_> {
             Request::Shutdown { .. } => self.reply(false, encode::SHUTDOWN_DISABLED),
             // The parser guarantees that a request for keys has keys.
             _ => self.reply(false, encode::ERROR),
+        }
+    }
+
+    fn key_list(&mut self) -> KeyList<'_> {
+        KeyList {
+            tenant: &self.seat.tenant,
+            worker: &mut self.seat.worker,
+            walk: &mut self.session.listing,
+            out: &mut self.out.bytes,
+            now: self.now,
         }
     }
 

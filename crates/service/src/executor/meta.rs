@@ -243,7 +243,7 @@ impl Call<'_> {
         let none = FlagTokens::default();
         let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
             let facts = Reported { touch: None, vivify: None, tokens: none, now }.facts(meta);
-            let total_bytes = key.len() as u64 + u64::from(meta.value_len) + ITEM_OVERHEAD_BYTES;
+            let total_bytes = total_bytes(key, meta);
             encode::meta_debug(out, request.key, &facts, &DebugFacts { class: 1, total_bytes });
         });
         if matches!(lookup, Lookup::Miss) {
@@ -253,8 +253,13 @@ impl Call<'_> {
     }
 }
 
-/// Bytes that `me` reports for an item besides key and value: its index slot and its header.
+/// Bytes that are reported for an item besides key and value: its index slot and its header.
 const ITEM_OVERHEAD_BYTES: u64 = 16;
+
+/// Bytes that an item takes.
+pub(super) fn total_bytes(key: &[u8], meta: &ItemMeta) -> u64 {
+    key.len() as u64 + u64::from(meta.value_len) + ITEM_OVERHEAD_BYTES
+}
 
 /// Circumstances under which an item is reported to one request.
 #[derive(Clone, Copy)]

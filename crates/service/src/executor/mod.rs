@@ -6,6 +6,7 @@
 //! time most of its memory has arrived.
 
 mod control;
+mod dump;
 mod meta;
 mod output;
 mod plan;
@@ -13,7 +14,7 @@ mod retrieval;
 mod text;
 
 use entresol_base::Nanos;
-use entresol_cache::{KeyHash, OldValue, PendingRead};
+use entresol_cache::{KeyHash, OldValue, PendingRead, Walk};
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
 
@@ -49,6 +50,8 @@ pub struct Session {
     keys_done: usize,
     /// Old value that the first request waited for.
     old: Option<OldValue>,
+    /// Position of the list of keys that the first request has begun.
+    listing: Option<Walk>,
 }
 
 impl Session {
@@ -62,6 +65,13 @@ impl Session {
     #[must_use]
     pub fn is_amid_request(&self) -> bool {
         self.is_swallowing() || self.line.is_some()
+    }
+
+    /// Returns true while keys are being listed, which takes many turns.
+    #[inline]
+    #[must_use]
+    pub fn is_listing(&self) -> bool {
+        self.listing.is_some()
     }
 
     /// Returns true while bytes of a refused request are being skipped.
@@ -158,7 +168,13 @@ impl Executor {
         if session.is_swallowing() {
             return Turn { consumed, then: Then::Read { needed: 1 }, requests: 0 };
         }
-        let mut left = limits.requests;
+        let rate = seat.tenant.requests_per_second();
+        if let Some(until) = seat.tenant.request_pace.wait(now.nanos).filter(|_| rate > 0) {
+            seat.counters.request_waits.count();
+            return Turn { consumed, then: Then::Throttle { until }, requests: 0 };
+        }
+        let mut left = requests_of_turn(limits.requests, rate);
+        let (most, keys_before) = (left, session.keys_done);
         let mut bytes_left = TURN_BYTES;
         let mut planned = plan::recycle(std::mem::take(&mut self.planned));
         let then = loop {
@@ -191,7 +207,21 @@ impl Executor {
         self.planned = plan::recycle(planned);
         let received = input.len();
         debug_assert!(consumed <= received, "{consumed} bytes of {received} are consumed");
-        Turn { consumed, then, requests: limits.requests - left }
+        let requests = most - left;
+        if rate > 0 {
+            // A request for many keys that goes on in the next turn has its first key uncounted.
+            let begun = usize::from(session.keys_done > 0 && session.keys_done != keys_before);
+            seat.tenant.request_pace.note((requests + begun) as u64, rate, now.nanos);
+        }
+        Turn { consumed, then, requests }
+    }
+}
+
+/// Returns the requests that a turn may execute: those of ten milliseconds if they have a rate.
+fn requests_of_turn(limit: usize, per_second: u32) -> usize {
+    match per_second {
+        0 => limit,
+        rate => limit.min((rate / 100).max(1) as usize),
     }
 }
 
