@@ -13,7 +13,6 @@ const FILES_MAX: usize = 3;
 const EXCEPTIONS: &[(&str, usize)] = &[
     ("crates/index/src/reference/sorted/mod.rs::Tree", 9),
     ("crates/index/src/sv_tree/mod.rs::SvTree", 6),
-    ("crates/service/src/executor/mod.rs::Call", 5),
 ];
 
 /// Names of types, each with the files that belong to it.
