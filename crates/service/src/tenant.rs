@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::{Nanos, Seconds};
-use entresol_cache::{Cache, KeyHash, Worker};
+use entresol_cache::{Cache, DeleteOptions, KeyHash, Worker};
+use entresol_protocol::{Key, KeyBuffer};
 use entresol_sharing::LiveSketch;
 use parking_lot::Mutex;
 
@@ -279,6 +280,13 @@ impl Seat {
             counters: tenant.threads.get(thread).cloned().unwrap_or_default(),
             latency: tenant.latencies.get(thread).cloned().unwrap_or_default(),
         }
+    }
+
+    /// Drops the item whose new value was refused: no value is better than the old one.
+    pub(crate) fn discard(&mut self, key: Key<'_>, buffer: &mut KeyBuffer, now: Seconds) {
+        let key = key.resolve(buffer);
+        let hash = self.worker.hash(key);
+        self.worker.delete(key, hash, now, &DeleteOptions::default(), None);
     }
 }
 

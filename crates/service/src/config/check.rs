@@ -19,6 +19,7 @@ use crate::auth::Users;
 
 use super::access::{self, Access};
 use super::file::SizeText;
+use super::sharing;
 use super::{
     AdminAddress, AdminToken, Authentication, ConfigError, ConnectionLimits, Origin, Problem,
     RawConfig, RawLimits, RawTenant, Settings, TenantSettings,
@@ -81,7 +82,7 @@ pub(super) fn check(
         sharing: entresol_sharing::Settings::new("", PolicySettings::None, Vec::new()),
     };
     checker.tenants_together(&settings, raw, machine);
-    settings.sharing = checker.sharing(raw, &settings.tenants);
+    settings.sharing = sharing::check(&mut checker, raw, &settings.tenants);
     if checker.problems.is_empty() {
         Ok(settings)
     } else {
@@ -161,6 +162,18 @@ impl Checker<'_> {
             self.problem(key, &span_of(written), message);
         }
         usize::try_from(size.0).unwrap_or(usize::MAX)
+    }
+
+    /// Parses a part of a whole, such as `12.5%`.
+    pub(super) fn percent(&mut self, key: &str, written: &Option<Spanned<String>>) -> Option<f64> {
+        let written = written.as_ref()?;
+        let part = sharing::parse_percent(written.get_ref());
+        if part.is_none() {
+            let message =
+                format!("{key} is '{}'; write a part of the whole as \"10%\"", written.get_ref());
+            self.problem(key, &written.span(), message);
+        }
+        part
     }
 
     fn admin(
