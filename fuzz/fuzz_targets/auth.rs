@@ -1,4 +1,4 @@
-//! The first commands of a connection that must authenticate, and the file of users, under arbitrary
+//! The first commands of a connection that must authenticate, and the file of users, under any
 //! bytes. Neither panics; the commands' steps are the same for any division of the bytes, and end
 //! after a bounded number of refusals.
 #![no_main]

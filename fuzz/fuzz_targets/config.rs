@@ -1,5 +1,5 @@
-//! Any text as a configuration: it is refused with places in the text, or yields settings, and never
-//! panics.
+//! Any text as a configuration: it is refused with places in the text, or yields settings, and
+//! never panics.
 #![no_main]
 
 use entresol_base::ByteSize;
