@@ -37,7 +37,7 @@ pub(super) const LIMITS_KEYS: [&str; 9] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 27] = [
+pub(super) const TENANT_KEYS: [&str; 29] = [
     "name",
     "listen",
     "tls_listen",
@@ -56,6 +56,8 @@ pub(super) const TENANT_KEYS: [&str; 27] = [
     "value_limit",
     "favour",
     "device",
+    "requests_max",
+    "list_keys",
     "cluster",
     "cluster_version",
     "group",
