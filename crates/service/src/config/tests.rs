@@ -69,6 +69,11 @@ progress_time = "30s"
 [[tenant]]
 name = "alpha"
 listen = ["0.0.0.0:11211", "[::1]:11212"]
+tls_listen = "0.0.0.0:11213"
+tls_certificate = "/etc/entresol/server.pem"
+tls_key = "/etc/entresol/server.key"
+tls_client_ca = "/etc/entresol/clients.pem"
+tls_certificate_user = true
 unix_socket = "/run/alpha.sock"
 unix_socket_mode = "770"
 connections = 10
@@ -94,6 +99,11 @@ cluster_version = 2
     assert_eq!(settings.limits.idle_time, Duration::from_secs(300));
     let tenant = &settings.tenants[0];
     assert_eq!(tenant.listen.len(), 2);
+    let tls = tenant.tls.as_ref().unwrap();
+    assert_eq!((tls.listen.len(), tls.certificate_user), (1, true));
+    assert_eq!(tls.certificate, PathBuf::from("/etc/entresol/server.pem"));
+    assert_eq!(tls.key, PathBuf::from("/etc/entresol/server.key"));
+    assert_eq!(tls.client_ca, Some(PathBuf::from("/etc/entresol/clients.pem")));
     assert_eq!(tenant.unix_socket_mode, 0o770);
     assert_eq!(tenant.favour, Favour::Bytes);
     assert_eq!(tenant.medium_quota, ByteSize::gib(1));
