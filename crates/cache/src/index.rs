@@ -422,6 +422,25 @@ impl Index {
         }
     }
 
+    /// Calls `look` with every item of a bucket. The bucket is locked meanwhile, so that its items
+    /// stay in it and their records whole.
+    pub(crate) fn visit(&self, bucket: u64, look: impl FnMut(Found)) {
+        thread::step();
+        self.lock_bucket(bucket);
+        let at = bucket * BUCKET_BYTES;
+        let line = self.table.load_line(at);
+        let slots = line.iter().zip(0..).skip(1).filter(|(word, _)| !is_free(**word));
+        slots
+            .map(|(word, slot)| Found { at: at + slot * 8, header: line[0], word: *word })
+            .for_each(look);
+        self.unlock_bucket(bucket);
+    }
+
+    /// Returns the number of buckets.
+    pub(crate) fn buckets(&self) -> u64 {
+        self.buckets.load(Ordering::Acquire)
+    }
+
     /// Stores an item's heat in its slot. No lock is needed, since only that byte is written.
     #[inline]
     pub(crate) fn set_heat(&self, found: &Found, heat: Heat) {

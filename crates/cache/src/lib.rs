@@ -14,7 +14,7 @@
 //! | `media` | media and files that the caller has opened |
 //! | `label`, `restart` | marks by which a medium is recognised; state that survives a restart |
 //! | `shared` | state shared by the threads: open segments and holes, sealing, eviction |
-//! | `worker` | one thread's reads, stores, deletes, counting, touching |
+//! | `worker` | one thread's reads, stores, deletes, counting, touching, walks over all items |
 //! | `cache` | the whole: opening, upkeep, saving items over a restart and restoring them |
 //! | `trial` | seeded histories in a simulated world |
 //!
@@ -50,4 +50,4 @@ pub use ops::{
 };
 pub use record::KEY_BYTES_MAX;
 pub use statistics::{Events, Statistics};
-pub use worker::Worker;
+pub use worker::{Walk, Worker};

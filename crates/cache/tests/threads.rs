@@ -10,7 +10,7 @@ use entresol_base::checksum::crc32c;
 use entresol_base::{ByteSize, ManualClock, Seconds};
 use entresol_cache::{
     Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, Favour, GetOptions,
-    ItemMeta, Lookup, Store, StoreMode, Stored, Worker,
+    ItemMeta, Lookup, Store, StoreMode, Stored, Walk, Worker,
 };
 
 const THREADS: usize = 4;
@@ -299,4 +299,45 @@ fn keys_that_stay_are_never_missed_while_the_table_grows_and_shrinks() {
     assert!(largest.into_inner() > 4 * small, "the table has grown");
     assert!(statistics.index_bytes < 4 * small, "the table has shrunk");
     assert_eq!(statistics.items, STAYING);
+}
+
+#[test]
+fn a_walk_shows_whole_items_beside_writers_and_all_of_them_without() {
+    const KEYS: u64 = 20_000;
+    let cache = cache(64, 64, Favour::Objects);
+    let all = |worker: &mut Worker| {
+        let (mut walk, mut keys) = (Some(Walk::default()), Vec::new());
+        while let Some(at) = walk {
+            walk = worker.walk(at, NOW, |key, meta| {
+                assert_eq!(key, name(u64::from(meta.flags)), "another item's metadata");
+                keys.push(meta.flags);
+            });
+        }
+        keys
+    };
+    together(&cache, |thread, worker| {
+        if thread == 0 {
+            (0..20).for_each(|_| drop(all(worker)));
+            return;
+        }
+        for turn in 0..KEYS {
+            let key = (turn * 7919 + thread as u64 * 31) % KEYS;
+            let hash = worker.hash(&name(key));
+            if turn.is_multiple_of(5) {
+                worker.delete(&name(key), hash, NOW, &DeleteOptions::default(), None);
+            } else {
+                let value = part(key, turn, (turn % 300) as usize);
+                let store = Store { flags: key as u32, ..Store::set(&value) };
+                worker.store(&name(key), hash, NOW, &store, None);
+            }
+        }
+    });
+    let mut worker = cache.worker();
+    let mut walked = all(&mut worker);
+    walked.sort_unstable();
+    let mut out = Vec::new();
+    let there = |key: &u32| get(&mut worker, &name(u64::from(*key)), false, &mut out).is_some();
+    let found: Vec<u32> = (0..KEYS as u32).filter(there).collect();
+    assert!(found.len() > 1000, "{} keys are left", found.len());
+    assert_eq!(walked, found);
 }

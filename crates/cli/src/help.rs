@@ -87,6 +87,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["entresol store volume move /var/tmp/shelf /var/tmp/fast /var/tmp/faster"],
     ),
     ("store volume found", &["entresol store volume found /var/tmp/shelf /var/tmp/fast"]),
+    ("store volume budget", &["entresol store volume budget /var/tmp/shelf /var/tmp/fast 500GiB"]),
     ("store volume list", &["entresol store volume list /var/tmp/shelf"]),
 ];
 

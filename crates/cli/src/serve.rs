@@ -120,6 +120,9 @@ struct TenantFlags {
     /// Misses that eviction keeps few: objects or bytes [default: objects].
     #[arg(long, value_name = "WHAT")]
     favour: Option<String>,
+    /// Keys a second that `lru_crawler metadump` and `mgdump` may list; 0 refuses them.
+    #[arg(long, value_name = "N")]
+    list_keys: Option<i64>,
     /// Answer every get with this many bytes and every store with success, for measurements,
     /// without a cache. The cost of the connection remains.
     #[arg(long, value_name = "SIZE", hide = true)]
@@ -228,6 +231,7 @@ impl TenantFlags {
             segment_size: size(&self.segment_size),
             value_limit: size(&self.value_limit),
             favour: self.favour.clone().map(spanned),
+            list_keys: self.list_keys.map(spanned),
             // Sharing needs more tenants than the one that flags describe.
             ..RawTenant::default()
         }

@@ -228,7 +228,9 @@ fn volumes_are_added_moved_found_and_retired() {
     assert_eq!(per_day(&budget), 10_u64 << 30);
     let none = failed(&volume("budget", &home, &[&text("nowhere"), "1GiB"]), 2);
     assert!(none.contains("nowhere is no volume of the store"), "{none}");
-    failed(&volume("budget", &home, &[&text("one"), "0"]), 2);
+    let wrong = volume("budget", &home, &[&text("one"), "0"]);
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && said.contains("use at least 1MiB"), "{said}");
     let moved = volume("move", &home, &[&text("one"), &text("two"), "--json"]);
     assert_eq!(of_volumes(&moved, "bytes_max")[1], (text("two"), (2_u64 << 30).into()));
     assert_eq!(per_day(&moved), 10_u64 << 30);

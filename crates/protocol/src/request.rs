@@ -45,6 +45,11 @@ pub enum Request<'a> {
     Version,
     /// `config get cluster`, by which clients of a managed cache find its machines.
     ConfigGetCluster,
+    /// `lru_crawler` and the rest of the line.
+    LruCrawler {
+        /// Words after `lru_crawler`, without surrounding spaces.
+        argument: &'a [u8],
+    },
     /// `verbosity`, accepted for the sake of old clients.
     Verbosity {
         /// True if the client wants no reply.

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use entresol_cache::Stored;
+
 /// A number that one thread raises and all may read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -128,6 +130,8 @@ counters! {
     throttled,
     /// Refusals by the tenant's account.
     account_refusals,
+    /// Turns put off because the tenant had made as many requests as it may in a time.
+    request_waits,
     /// Connections parked because all write buffers were in flight.
     write_waits,
     /// Values read from a block file.
@@ -136,6 +140,46 @@ counters! {
     medium_read_failures,
     /// Requests slower than the slow log's threshold.
     slow_requests,
+}
+
+impl Counters {
+    /// Counts a lookup that needs no more reading.
+    #[inline]
+    pub(crate) fn count_lookup(&self, touch: bool, hit: bool) {
+        let (commands, hits, misses) = if touch {
+            (&self.cmd_touch, &self.touch_hits, &self.touch_misses)
+        } else {
+            (&self.cmd_get, &self.get_hits, &self.get_misses)
+        };
+        commands.count();
+        if hit { hits.count() } else { misses.count() }
+    }
+
+    /// Counts a finished store.
+    pub(crate) fn count_store(&self, stored: &Stored, compared: bool) {
+        // A store that finds no room has not begun, to memcached.
+        if !matches!(stored, Stored::TooLarge | Stored::NoMemory) {
+            self.cmd_set.count();
+        }
+        match stored {
+            Stored::Stored { .. } if compared => self.cas_hits.count(),
+            Stored::Exists => self.cas_badval.count(),
+            Stored::NotFound if compared => self.cas_misses.count(),
+            Stored::TooLarge => self.store_too_large.count(),
+            Stored::NoMemory => self.store_no_memory.count(),
+            _ => {}
+        }
+    }
+
+    /// Counts an incr or decr, and whether it found its item.
+    pub(crate) fn count_arithmetic(&self, down: bool, hit: bool) {
+        match (down, hit) {
+            (false, true) => self.incr_hits.count(),
+            (false, false) => self.incr_misses.count(),
+            (true, true) => self.decr_hits.count(),
+            (true, false) => self.decr_misses.count(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -223,6 +223,7 @@ fn ours(tenant: &Tenant) -> Rows {
         ("damaged_values", &cache.events.damaged),
         ("write_errors", &cache.events.write_errors),
         ("throttled", &counts.throttled),
+        ("request_waits", &counts.request_waits),
         ("write_waits", &counts.write_waits),
         ("slow_requests", &counts.slow_requests),
         ("protocol_errors", &counts.protocol_errors),
@@ -267,7 +268,7 @@ fn settings(tenant: &Tenant) -> Rows {
         ("item_size_max", &tenant.cache().value_limit().0),
         ("maxconns_fast", &"yes"),
         ("flush_enabled", &"yes"),
-        ("dump_enabled", &"no"),
+        ("dump_enabled", &if settings.keys_listed_per_second > 0 { "yes" } else { "no" }),
         ("hash_algorithm", &"foldhash"),
         ("lru_maintainer_thread", &"yes"),
         ("lru_segmented", &"no"),
@@ -277,6 +278,8 @@ fn settings(tenant: &Tenant) -> Rows {
         ("medium", &settings.medium),
         ("medium_quota", &settings.medium_quota.0),
         ("favour", &settings.favour),
+        ("requests_max", &settings.requests_per_second),
+        ("list_keys", &settings.keys_listed_per_second),
     ])
 }
 

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::{Nanos, Seconds};
-use entresol_cache::{Cache, KeyHash, Worker};
+use entresol_cache::{Cache, DeleteOptions, KeyHash, Worker};
+use entresol_protocol::{Key, KeyBuffer};
 use entresol_sharing::LiveSketch;
 use parking_lot::Mutex;
 
 use crate::config::{ConnectionLimits, TenantSettings};
 use crate::counters::{Counters, Counts};
 use crate::detail::Detail;
+use crate::pace::Pace;
 
 /// Facts about the server for the reports of its tenants.
 #[derive(Debug, Clone)]
@@ -34,6 +36,11 @@ pub struct Tenant {
     baseline: Mutex<Counts>,
     /// Counts by key prefix.
     pub(crate) detail: Detail,
+    /// Pace of its lists of keys.
+    pub(crate) listing_pace: Pace,
+    /// Pace of its requests.
+    pub(crate) request_pace: Pace,
+    requests_per_second: AtomicU32,
     connections: AtomicUsize,
     connections_max: AtomicUsize,
     addresses: Mutex<Vec<String>>,
@@ -81,6 +88,8 @@ impl Tenant {
     ) -> Arc<Tenant> {
         Arc::new(Tenant {
             connections_max: AtomicUsize::new(settings.connections),
+            requests_per_second: AtomicU32::new(settings.requests_per_second),
+            request_pace: Pace::default(),
             settings: Mutex::new(settings),
             limits: Mutex::new(limits),
             cache,
@@ -88,6 +97,7 @@ impl Tenant {
             latencies: (0..server.threads).map(|_| Arc::default()).collect(),
             baseline: Mutex::default(),
             detail: Detail::default(),
+            listing_pace: Pace::default(),
             connections: AtomicUsize::new(0),
             addresses: Mutex::default(),
             clients: Mutex::default(),
@@ -111,6 +121,7 @@ impl Tenant {
     /// Replaces settings that take effect by being read.
     pub(crate) fn change_settings(&self, settings: TenantSettings, limits: ConnectionLimits) {
         self.connections_max.store(settings.connections, Ordering::Relaxed);
+        self.requests_per_second.store(settings.requests_per_second, Ordering::Relaxed);
         *self.settings.lock() = settings;
         *self.limits.lock() = limits;
     }
@@ -118,6 +129,12 @@ impl Tenant {
     /// Limits of its connections.
     pub(crate) fn limits(&self) -> ConnectionLimits {
         *self.limits.lock()
+    }
+
+    /// Requests a second that the tenant may make; 0 is any number.
+    #[inline]
+    pub(crate) fn requests_per_second(&self) -> u32 {
+        self.requests_per_second.load(Ordering::Relaxed)
     }
 
     /// Cache of the tenant.
@@ -263,6 +280,13 @@ impl Seat {
             counters: tenant.threads.get(thread).cloned().unwrap_or_default(),
             latency: tenant.latencies.get(thread).cloned().unwrap_or_default(),
         }
+    }
+
+    /// Drops the item whose new value was refused: no value is better than the old one.
+    pub(crate) fn discard(&mut self, key: Key<'_>, buffer: &mut KeyBuffer, now: Seconds) {
+        let key = key.resolve(buffer);
+        let hash = self.worker.hash(key);
+        self.worker.delete(key, hash, now, &DeleteOptions::default(), None);
     }
 }
 

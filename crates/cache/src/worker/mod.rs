@@ -4,6 +4,7 @@
 //! is one whole item. A read that changes the item (touch, win, a token that a client will hold)
 //! locks its buckets.
 
+mod walk;
 mod write;
 
 use std::ops::Range;
@@ -24,6 +25,8 @@ use crate::shared::Shared;
 use crate::shared::space::Seen;
 use crate::statistics::{Counters, count};
 use crate::values::ValueAt;
+
+pub use walk::Walk;
 
 /// Staleness of an item's time of last access that a plain read tolerates.
 const ACCESS_GRAIN_S: u32 = 60;

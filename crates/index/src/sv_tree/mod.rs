@@ -42,20 +42,19 @@
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_base::thread;
 use entresol_media::Region;
 
 use crate::keys::{Inline, Keys, Slot};
-use crate::latch::{Latched, Latches, Seen};
-use crate::root::durable;
-use crate::settled::Settled;
+use crate::latch::Latched;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 
 mod ground;
 mod guide;
 mod leaf;
+mod leaves;
 mod open;
 mod orders;
 mod posts;
@@ -64,51 +63,24 @@ mod remove;
 mod split;
 mod walk;
 
-use ground::Ground;
 use guide::{Guide, Side, Spot};
-use leaf::{LOW_AT, Leaf, Link, Looked, slot_at};
+use leaf::{Leaf, Link, slot_at};
+use leaves::{GONE_MAX, Leaves, Onward, Place, View};
 use orders::Orders;
 use posts::Posts;
 use range::Visit;
-
-/// Number of reads of a leaf that others keep changing, before the reader takes its latch.
-const TRIES: u32 = 64;
-
-/// Number of times that a thread begins again at a leaf that was unlinked. Another leaf must have
-/// gone each time; this many in a row are damage.
-const GONE_MAX: u32 = 100_000;
+use walk::Walk;
 
 /// A tree with self-validating leaves of `LINES` lines; see the head of the module.
 #[derive(Debug)]
 pub struct SvTree<R, K = Inline, const LINES: usize = 4> {
-    ground: Ground<R, K>,
-    /// Root block.
-    anchor: u64,
-    latches: Latches,
+    leaves: Leaves<R, K, LINES>,
     guide: Guide<K>,
     posts: Posts,
     orders: Orders,
-    settled: Settled,
     splits: AtomicU64,
     replaced: AtomicU64,
     merges: AtomicU64,
-}
-
-/// A leaf that was found to have the range of a key, as it was at one time.
-#[derive(Debug, Clone, Copy)]
-struct View<const LINES: usize> {
-    leaf: Leaf<LINES>,
-    /// Low of the next leaf; 0 if there is none.
-    high: u64,
-}
-
-/// A latched leaf that has the range of a key.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    at: u64,
-    link: Link,
-    /// Low of the next leaf; 0 if there is none.
-    high: u64,
 }
 
 /// Treatment of a key that is there already.
@@ -119,9 +91,34 @@ enum Put {
 }
 
 impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
-    #[inline]
-    fn region(&self) -> &R {
-        self.ground.pool.region()
+    const LINES_RIGHT: () = assert!(LINES.is_power_of_two() && LINES >= 2 && LINES <= 16);
+
+    /// Opens the tree at this root of the pool, or makes an empty one if the root is 0. It answers
+    /// at once. Leaves between posts are found by following links until a thread has been there, or
+    /// [blocks](crate::Persistent::blocks) has walked over all leaves.
+    ///
+    /// # Errors
+    /// If there is another kind of tree, no room, or damage.
+    pub fn open_with(pool: &Arc<Pool<R>>, root: usize, keys: K) -> Result<Self, IndexError> {
+        let () = Self::LINES_RIGHT;
+        let (leaves, posts, known) = open::open::<R, K, LINES>(pool, root, keys)?;
+        let bytes = pool.region().len();
+        Ok(SvTree {
+            guide: Guide::new(&leaves.ground, known, bytes / Leaf::<LINES>::BYTES)?,
+            leaves,
+            posts,
+            orders: Orders::new(bytes, Leaf::<LINES>::BYTES)
+                .map_err(|error| IndexError::Options { what: error.to_string() })?,
+            splits: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the bytes in DRAM that the tree has used: those of [`Statistics`], without a walk.
+    #[must_use]
+    pub fn volatile_bytes(&self) -> u64 {
+        self.guide.bytes() + self.posts.volatile_bytes()
     }
 
     /// Returns the leaf with the range of a key, or the last one if there is no key. The caller has
@@ -129,20 +126,21 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     #[inline]
     fn view(&self, key: Option<&K::Key>, side: Side) -> Result<View<LINES>, IndexError> {
         for _ in 0..GONE_MAX {
-            let spot = self.guide.find(&self.ground, key, side)?;
+            let spot = self.guide.find(&self.leaves.ground, key, side)?;
             let (mut at, mut next, mut high) = Self::taken_from(&spot);
             loop {
-                let (leaf, seen) = self.read(at)?;
+                let (leaf, seen) = self.leaves.read(at)?;
                 if leaf.link().is_dead() {
                     break;
                 }
                 if leaf.link().next() != next {
-                    let onward = self.onward(leaf.link().next(), key, side)?;
+                    let onward = self.leaves.onward(leaf.link().next(), key, side)?;
                     if let Onward::Go(low) = onward {
-                        self.check_rising(leaf.low(), low, leaf.link().next())?;
+                        self.leaves.check_rising(leaf.low(), low, leaf.link().next())?;
                         let found = leaf.link().next();
                         // Only a thread that need not wait for the latch helps.
-                        let held = seen.and_then(|seen| self.latches.lock_unchanged(at, seen));
+                        let held =
+                            seen.and_then(|seen| self.leaves.latches.lock_unchanged(at, seen));
                         if held.is_some() {
                             self.add_to_guide(low, found)?;
                         }
@@ -157,50 +155,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             }
             thread::yield_now();
         }
-        Err(self.gone())
-    }
-
-    #[cold]
-    fn gone(&self) -> IndexError {
-        IndexError::damaged(self.anchor, "links lead to leaves that were unlinked")
-    }
-
-    /// Ensures that a leaf's visible contents are durable.
-    #[inline]
-    fn make_sure(&self, leaf: u64) -> Result<(), IndexError> {
-        if self.settled.has(leaf) { Ok(()) } else { self.settle(leaf) }
-    }
-
-    #[cold]
-    fn settle(&self, leaf: u64) -> Result<(), IndexError> {
-        let _held = self.latches.lock(leaf);
-        if self.settled.has(leaf) {
-            return Ok(());
-        }
-        // A thread that unlinks a leaf in this opening has been here before.
-        if Link(self.region().load_u64(leaf, Relaxed)).is_dead() {
-            return Err(IndexError::damaged(leaf, "a link leads to this leaf, which was unlinked"));
-        }
-        self.settled.settle(self.region(), leaf)
-    }
-
-    /// Refuses a leaf whose low is not above that of its predecessor: links in a ring would be
-    /// followed for ever.
-    #[inline]
-    fn check_rising(&self, from: u64, to: u64, leaf: u64) -> Result<(), IndexError> {
-        let rises = match (from, to) {
-            _ if K::WHOLE => from < to,
-            (_, 0) => false,
-            (0, _) => true,
-            _ => {
-                let mut scratch = K::Scratch::default();
-                self.ground.compare_low(from, self.ground.low_key(to, &mut scratch)?)?.is_lt()
-            }
-        };
-        if rises {
-            return Ok(());
-        }
-        Err(IndexError::damaged(leaf, "its low is not above that of the leaf before it"))
+        Err(self.leaves.gone())
     }
 
     /// Returns a leaf, the one after it, and that one's low, as far as the guide can be trusted.
@@ -211,64 +166,24 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         if K::WHOLE { (spot.leaf, spot.next, spot.high) } else { (spot.leaf, 0, 0) }
     }
 
-    /// Reads a leaf as it was durable at one time, with its latch's count then, if that is known.
-    #[inline]
-    fn read(&self, at: u64) -> Result<(Leaf<LINES>, Option<Seen>), IndexError> {
-        self.prefetch(at);
-        self.make_sure(at)?;
-        for _ in 0..TRIES {
-            let seen = self.latches.read(at);
-            let leaf = Leaf::load(self.region(), at);
-            if self.latches.is_unchanged(at, seen) {
-                return Ok((leaf, Some(seen)));
-            }
-        }
-        let _held = self.latches.lock(at);
-        Ok((Leaf::load(self.region(), at), None))
-    }
-
-    /// Decides if a key lies beyond a leaf whose link leads to `next`.
-    #[inline]
-    fn onward(&self, next: u64, key: Option<&K::Key>, side: Side) -> Result<Onward, IndexError> {
-        if next == 0 {
-            return Ok(Onward::Stay(0));
-        }
-        self.ground.check(next, LINES)?;
-        let low = self.low_at(next);
-        let is_beyond = match key {
-            None => true,
-            Some(key) => {
-                let order = self.ground.compare_low(low, key)?;
-                order.is_lt() || order.is_eq() && side == Side::At
-            }
-        };
-        Ok(if is_beyond { Onward::Go(low) } else { Onward::Stay(low) })
-    }
-
-    /// Returns the low of a leaf, which never changes.
-    #[inline]
-    fn low_at(&self, leaf: u64) -> u64 {
-        self.region().load_u64(leaf + LOW_AT, Acquire)
-    }
-
     /// Latches the leaf with the range of a key.
     #[inline]
     fn lock(&self, key: &K::Key) -> Result<(Latched<'_>, Place), IndexError> {
         for _ in 0..GONE_MAX {
-            let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
+            let spot = self.guide.find(&self.leaves.ground, Some(key), Side::At)?;
             let (mut at, mut next, mut high) = Self::taken_from(&spot);
             loop {
-                self.prefetch(at);
-                self.make_sure(at)?;
-                let held = self.latches.lock(at);
-                let link = Link(self.region().load_u64(at, Relaxed));
+                self.leaves.prefetch(at);
+                self.leaves.make_sure(at)?;
+                let held = self.leaves.latches.lock(at);
+                let link = Link(self.leaves.region().load_u64(at, Relaxed));
                 if link.is_dead() {
                     break;
                 }
                 if link.next() != next {
-                    let onward = self.onward(link.next(), Some(key), Side::At)?;
+                    let onward = self.leaves.onward(link.next(), Some(key), Side::At)?;
                     if let Onward::Go(low) = onward {
-                        self.check_rising(self.low_at(at), low, link.next())?;
+                        self.leaves.check_rising(self.leaves.low_at(at), low, link.next())?;
                         self.add_to_guide(low, link.next())?;
                         (at, next, high) = (link.next(), 0, 0);
                         continue;
@@ -281,153 +196,66 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             }
             thread::yield_now();
         }
-        Err(self.gone())
+        Err(self.leaves.gone())
     }
 
     /// Returns the value of a key whose word is all of it: [`SvTree::view`] without a copy of the
     /// leaf. `None` if a change interfered, or in less simple cases.
     #[inline]
     fn glance(&self, key: &K::Key) -> Result<Option<Option<u64>>, IndexError> {
-        let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
-        self.prefetch(spot.leaf);
-        self.make_sure(spot.leaf)?;
-        let seen = self.latches.read(spot.leaf);
-        let link = Link(self.region().load_u64(spot.leaf, Relaxed));
-        if link.is_dead() || link.next() != spot.next && self.is_beyond(link, key)? {
+        let spot = self.guide.find(&self.leaves.ground, Some(key), Side::At)?;
+        self.leaves.prefetch(spot.leaf);
+        self.leaves.make_sure(spot.leaf)?;
+        let seen = self.leaves.latches.read(spot.leaf);
+        let link = Link(self.leaves.region().load_u64(spot.leaf, Relaxed));
+        if link.is_dead() || link.next() != spot.next && self.leaves.is_beyond(link, key)? {
             return Ok(None);
         }
-        let looked = leaf::look::<R, LINES>(self.region(), spot.leaf, K::word(key, 0), 0);
-        let is_whole = self.latches.is_unchanged(spot.leaf, seen);
+        let looked = leaf::look::<R, LINES>(self.leaves.region(), spot.leaf, K::word(key, 0), 0);
+        let is_whole = self.leaves.latches.is_unchanged(spot.leaf, seen);
         Ok(is_whole.then_some(looked.found.map(|(_, slot)| slot.payload)))
-    }
-
-    fn is_beyond(&self, link: Link, key: &K::Key) -> Result<bool, IndexError> {
-        let onward = self.onward(link.next(), Some(key), Side::At)?;
-        Ok(matches!(onward, Onward::Go(_)))
-    }
-
-    #[inline]
-    fn prefetch(&self, leaf: u64) {
-        for line in 0..LINES as u64 {
-            self.region().prefetch(leaf + 64 * line);
-        }
     }
 
     /// Adds a leaf to the guide. The caller holds the latch of the leaf before it.
     fn add_to_guide(&self, low: u64, leaf: u64) -> Result<bool, IndexError> {
         let mut scratch = K::Scratch::default();
-        let key = self.ground.low_key(low, &mut scratch)?;
-        self.guide.insert(&self.ground, key, low, leaf)
-    }
-
-    /// Returns the word from which on slots are dead.
-    #[inline]
-    fn fence(&self, link: Link, high: u64) -> Result<Option<u64>, IndexError> {
-        if link.next() == 0 { Ok(None) } else { self.ground.bound(high, link.skip()) }
-    }
-
-    /// Returns the slot of a key in a leaf that no thread changes, and a free slot if there is
-    /// none.
-    #[inline]
-    fn look(&self, at: u64, word: u64, key: &K::Key) -> Result<Looked, IndexError> {
-        // A dead slot's word is that of a key beyond this leaf, so this one is not among them.
-        let mut looked = leaf::look::<R, LINES>(self.region(), at, word, 0);
-        while !K::WHOLE
-            && let Some((number, slot)) = looked.found
-            && self.ground.keys.compare(&self.ground.pool, slot, key)?.is_ne()
-        {
-            let behind = leaf::look::<R, LINES>(self.region(), at, word, number + 1);
-            looked = Looked { free: looked.free.or(behind.free), ..behind };
-        }
-        Ok(looked)
+        let key = self.leaves.ground.low_key(low, &mut scratch)?;
+        self.guide.insert(&self.leaves.ground, key, low, leaf)
     }
 
     fn put(&self, key: &K::Key, value: u64, put: Put) -> Result<Option<u64>, IndexError> {
         crate::index::check_value(value)?;
         K::check(key)?;
-        let (pool, keys) = (&self.ground.pool, &self.ground.keys);
+        let (pool, keys) = (&self.leaves.ground.pool, &self.leaves.ground.keys);
         let _pin = pool.pin();
         loop {
             let (held, place) = self.lock(key)?;
             let word = K::word(key, place.link.skip());
-            let looked = self.look(place.at, word, key)?;
+            let looked = self.leaves.look(place.at, word, key)?;
             if let Some((number, slot)) = looked.found {
                 let before = keys.value(pool, slot.payload)?;
                 if put == Put::Insert || before == value {
                     return Ok(Some(before));
                 }
-                self.store_payload(place.at, number, keys.make(pool, key, value)?)?;
+                self.leaves.store_payload(place.at, number, keys.make(pool, key, value)?)?;
                 drop(held);
                 keys.retire(pool, slot.payload);
                 return Ok(Some(before));
             }
             let free = match looked.free {
                 Some(number) => Some((number, false)),
-                None => self.dead_slot(&place)?.map(|number| (number, true)),
+                None => self.leaves.dead_slot(&place)?.map(|number| (number, true)),
             };
             if let Some((number, was_dead)) = free {
                 let payload = keys.make(pool, key, value)?;
-                self.fill(place.at, number, Slot { word, payload }, was_dead);
-                self.persist(place.at + slot_at(number), 16)?;
+                self.leaves.fill(place.at, number, Slot { word, payload }, was_dead);
+                self.leaves.persist(place.at + slot_at(number), 16)?;
                 return Ok(None);
             }
             if self.split(held, &place, key, value)? {
                 return Ok(None);
             }
         }
-    }
-
-    fn dead_slot(&self, place: &Place) -> Result<Option<usize>, IndexError> {
-        let fence = self.fence(place.link, place.high)?;
-        Ok(Leaf::<LINES>::load(self.region(), place.at).dead(fence).next())
-    }
-
-    /// Fills a slot in the order of rule 1.
-    #[inline]
-    fn fill(&self, leaf: u64, number: usize, slot: Slot, was_dead: bool) {
-        let (region, at) = (self.region(), leaf + slot_at(number));
-        if was_dead {
-            region.store_u64(at + 8, 0, Release);
-        }
-        region.store_u64(at, slot.word, Release);
-        region.store_u64(at + 8, slot.payload, Release);
-    }
-
-    #[inline]
-    #[track_caller]
-    fn store_payload(&self, leaf: u64, number: usize, payload: u64) -> Result<(), IndexError> {
-        let at = leaf + slot_at(number) + 8;
-        self.region().store_u64(at, payload, Release);
-        self.persist(at, 8)
-    }
-
-    #[inline]
-    #[track_caller]
-    fn persist(&self, at: u64, bytes: usize) -> Result<(), IndexError> {
-        self.region().flush(at, bytes);
-        self.drain()
-    }
-
-    #[inline]
-    #[track_caller]
-    fn drain(&self) -> Result<(), IndexError> {
-        self.region().drain();
-        durable(self.region())
-    }
-}
-
-/// Position of a key relative to a leaf.
-enum Onward {
-    /// Beyond the leaf: in the next one, whose low this is, or behind it.
-    Go(u64),
-    /// Within the leaf; holds the low of the next leaf, 0 if there is none.
-    Stay(u64),
-}
-
-impl Onward {
-    fn high(&self) -> u64 {
-        let (Onward::Go(low) | Onward::Stay(low)) = *self;
-        low
     }
 }
 
@@ -443,7 +271,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
     }
 
     fn get(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
-        let _pin = self.ground.pool.pin();
+        let _pin = self.leaves.ground.pool.pin();
         if K::WHOLE
             && let Some(value) = self.glance(key)?
         {
@@ -452,23 +280,27 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
         let view = self.view(Some(key), Side::At)?;
         let word = K::word(key, view.leaf.link().skip());
         for (_, slot) in view.leaf.live(None).filter(|(_, slot)| slot.word == word) {
-            if K::WHOLE || self.ground.keys.compare(&self.ground.pool, slot, key)?.is_eq() {
-                return Ok(Some(self.ground.keys.value(&self.ground.pool, slot.payload)?));
+            if K::WHOLE
+                || self.leaves.ground.keys.compare(&self.leaves.ground.pool, slot, key)?.is_eq()
+            {
+                return Ok(Some(
+                    self.leaves.ground.keys.value(&self.leaves.ground.pool, slot.payload)?,
+                ));
             }
         }
         Ok(None)
     }
 
     fn remove(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
-        let (pool, keys) = (&self.ground.pool, &self.ground.keys);
+        let (pool, keys) = (&self.leaves.ground.pool, &self.leaves.ground.keys);
         let _pin = pool.pin();
         let (held, place) = self.lock(key)?;
-        let looked = self.look(place.at, K::word(key, place.link.skip()), key)?;
+        let looked = self.leaves.look(place.at, K::word(key, place.link.skip()), key)?;
         let Some((number, slot)) = looked.found else { return Ok(None) };
         let value = keys.value(pool, slot.payload)?;
-        let fence = self.fence(place.link, place.high)?;
-        self.store_payload(place.at, number, 0)?;
-        let leaf = Leaf::<LINES>::load(self.region(), place.at);
+        let fence = self.leaves.fence(place.link, place.high)?;
+        self.leaves.store_payload(place.at, number, 0)?;
+        let leaf = Leaf::<LINES>::load(self.leaves.region(), place.at);
         let is_empty = leaf.live(fence).next().is_none();
         drop(held);
         keys.retire(pool, slot.payload);
@@ -485,7 +317,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
         direction: Direction,
         visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
-        self.walk_over(from, direction, &mut Visit::Keys(visit))
+        range::pass(self, from, direction, &mut Visit::Keys(visit))
     }
 
     fn range_values(
@@ -494,11 +326,11 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
         direction: Direction,
         visit: &mut dyn FnMut(u64) -> Flow,
     ) -> Result<(), IndexError> {
-        self.walk_over(from, direction, &mut Visit::Values(visit))
+        range::pass(self, from, direction, &mut Visit::Values(visit))
     }
 
     fn statistics(&self) -> Result<Statistics, IndexError> {
-        self.count()
+        Walk::new(self).count()
     }
 }
 
@@ -515,7 +347,7 @@ where
     }
 
     fn blocks(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
-        self.reach(visit)
+        Walk::new(self).reach(visit)
     }
 }
 

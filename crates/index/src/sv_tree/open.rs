@@ -8,16 +8,12 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
 
 use entresol_media::Region;
 
-use super::SvTree;
 use super::ground::Ground;
-use super::guide::Guide;
 use super::leaf::{Leaf, Link};
-use super::orders::Orders;
+use super::leaves::{HEAD_AT, Leaves};
 use super::posts::{Post, Posts};
 use crate::keys::Keys;
 use crate::latch::Latches;
@@ -26,7 +22,6 @@ use crate::settled::Settled;
 use crate::{IndexError, Pool};
 
 pub(super) const ANCHOR_BYTES: u64 = 8 * WORDS as u64;
-const HEAD_AT: u64 = 8;
 const POSTS_AT: u64 = 16;
 
 /// Returns the first word of an anchor.
@@ -39,51 +34,25 @@ fn tag<R: Region, K: Keys<R>>(lines: usize) -> Tag {
     Tag([b's', b'v', b't', b'r', b'e', b'e', keys, b'0' + lines as u8])
 }
 
-impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
-    const LINES_RIGHT: () = assert!(LINES.is_power_of_two() && LINES >= 2 && LINES <= 16);
-
-    /// Opens the tree at this root of the pool, or makes an empty one if the root is 0. It answers
-    /// at once. Leaves between posts are found by following links until a thread has been there, or
-    /// [blocks](crate::Persistent::blocks) has walked over all leaves.
-    ///
-    /// # Errors
-    /// If there is another kind of tree, no room, or damage.
-    pub fn open_with(pool: &Arc<Pool<R>>, root: usize, keys: K) -> Result<Self, IndexError> {
-        let () = Self::LINES_RIGHT;
-        let (anchor, head) = match tag::<R, K>(LINES).find(pool, root)? {
-            Some((anchor, words)) => (anchor, words[HEAD_AT as usize / 8]),
-            None => make::<R, K, LINES>(pool, root)?,
-        };
-        pool.check(head, Leaf::<LINES>::BYTES)?;
-        let (posts, named) = Posts::load(pool, anchor + POSTS_AT)?;
-        durable(pool.region())?;
-        let ground = Ground { pool: pool.clone(), keys };
-        let known = in_order::<R, K, LINES>(&ground, head, named)?;
-        Ok(SvTree {
-            guide: Guide::new(&ground, known, pool.region().len() / Leaf::<LINES>::BYTES)?,
-            ground,
-            anchor,
-            latches: Latches::new(),
-            posts,
-            orders: Orders::new(pool.region().len(), Leaf::<LINES>::BYTES)
-                .map_err(|error| IndexError::Options { what: error.to_string() })?,
-            settled: Settled::new(pool, Leaf::<LINES>::BYTES)?,
-            splits: AtomicU64::new(0),
-            replaced: AtomicU64::new(0),
-            merges: AtomicU64::new(0),
-        })
-    }
-
-    /// Returns the first leaf.
-    pub(super) fn head(&self) -> u64 {
-        self.region().load_u64(self.anchor + HEAD_AT, Acquire)
-    }
-
-    /// Makes another leaf, which is durable, the first.
-    pub(super) fn set_head(&self, leaf: u64) -> Result<(), IndexError> {
-        self.region().store_u64(self.anchor + HEAD_AT, leaf, Release);
-        self.persist(self.anchor + HEAD_AT, 8)
-    }
+/// Opens the leaves at this root of the pool, or makes the first if the root is 0. Also returns the
+/// posts, and a first guide: leaves with their lows, in order.
+#[expect(clippy::type_complexity, reason = "three parts of one tree, taken apart at once")]
+pub(super) fn open<R: Region, K: Keys<R>, const LINES: usize>(
+    pool: &Arc<Pool<R>>,
+    root: usize,
+    keys: K,
+) -> Result<(Leaves<R, K, LINES>, Posts, Vec<Post>), IndexError> {
+    let (anchor, head) = match tag::<R, K>(LINES).find(pool, root)? {
+        Some((anchor, words)) => (anchor, words[HEAD_AT as usize / 8]),
+        None => make::<R, K, LINES>(pool, root)?,
+    };
+    pool.check(head, Leaf::<LINES>::BYTES)?;
+    let (posts, named) = Posts::load(pool, anchor + POSTS_AT)?;
+    durable(pool.region())?;
+    let ground = Ground { pool: pool.clone(), keys };
+    let known = in_order::<R, K, LINES>(&ground, head, named)?;
+    let settled = Settled::new(pool, Leaf::<LINES>::BYTES)?;
+    Ok((Leaves { ground, anchor, latches: Latches::new(), settled }, posts, known))
 }
 
 /// Returns the first leaf and the named ones, in the order of their lows.

@@ -7,13 +7,14 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-use entresol_base::thread;
 use entresol_media::Region;
 
+use super::SvTree;
+use super::ground::Ground;
 use super::guide::Side;
 use super::leaf::Leaf;
+use super::leaves::View;
 use super::orders::Order;
-use super::{GONE_MAX, SvTree, View};
 use crate::keys::{Keys, Slot};
 use crate::{Direction, Flow, IndexError};
 
@@ -42,104 +43,82 @@ pub(super) enum Visit<'a, Key: ?Sized> {
     Values(&'a mut dyn FnMut(u64) -> Flow),
 }
 
-impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
-    pub(super) fn walk_over(
-        &self,
-        from: Bound<&K::Key>,
-        direction: Direction,
-        visit: &mut Visit<'_, K::Key>,
-    ) -> Result<(), IndexError> {
-        match direction {
-            Direction::Forward => self.ascend(from, visit),
-            Direction::Backward => self.descend(from, visit),
+/// Passes the keys from a bound on to a visitor, in order.
+pub(super) fn pass<R: Region, K: Keys<R>, const LINES: usize>(
+    tree: &SvTree<R, K, LINES>,
+    from: Bound<&K::Key>,
+    direction: Direction,
+    visit: &mut Visit<'_, K::Key>,
+) -> Result<(), IndexError> {
+    let _pin = tree.leaves.ground.pool.pin();
+    let view = match (direction, from) {
+        (Direction::Forward, Bound::Unbounded) => tree.leaves.first()?,
+        (Direction::Backward, Bound::Unbounded) => tree.view(None, Side::At)?,
+        (Direction::Backward, Bound::Excluded(key)) => tree.view(Some(key), Side::Below)?,
+        (_, Bound::Included(key) | Bound::Excluded(key)) => tree.view(Some(key), Side::At)?,
+    };
+    let mut cursor = Cursor { tree, view, ordered: Ordered::new() };
+    cursor.order()?;
+    match direction {
+        Direction::Forward => {
+            cursor.keep_above(from)?;
+            cursor.ascend(visit)
+        }
+        Direction::Backward => {
+            cursor.keep_below(from)?;
+            cursor.descend(visit)
         }
     }
+}
 
-    fn ascend(
-        &self,
-        from: Bound<&K::Key>,
-        visit: &mut Visit<'_, K::Key>,
-    ) -> Result<(), IndexError> {
-        let _pin = self.ground.pool.pin();
-        let mut view = match from {
-            Bound::Unbounded => self.first()?,
-            Bound::Included(key) | Bound::Excluded(key) => self.view(Some(key), Side::At)?,
-        };
-        let mut ordered = Ordered::new();
-        self.order(&view, &mut ordered)?;
-        self.above(&view, &mut ordered, from)?;
+/// A leaf as it was at one time, and those of its keys that are still to be passed. The caller has
+/// pinned the pool.
+struct Cursor<'t, R: Region, K: Keys<R>, const LINES: usize> {
+    tree: &'t SvTree<R, K, LINES>,
+    view: View<LINES>,
+    ordered: Ordered<LINES>,
+}
+
+impl<R: Region, K: Keys<R>, const LINES: usize> Cursor<'_, R, K, LINES> {
+    fn ascend(&mut self, visit: &mut Visit<'_, K::Key>) -> Result<(), IndexError> {
+        let SvTree { leaves, .. } = self.tree;
         let mut bound = K::Scratch::default();
         loop {
-            if self.show(ordered.slots().iter(), visit)? == Flow::Stop {
+            if self.show(self.ordered.slots().iter(), visit)? == Flow::Stop {
                 return Ok(());
             }
-            let next = view.leaf.link().next();
+            let next = self.view.leaf.link().next();
             if next == 0 {
                 return Ok(());
             }
-            let high = view.high;
-            let (leaf, _) = self.read(next)?;
+            let high = self.view.high;
+            let (leaf, _) = leaves.read(next)?;
             // The next leaf's lines arrive during the wait for its low.
-            self.prefetch(leaf.link().next());
-            view = match leaf.link().is_dead() {
-                false => self.view_of(leaf)?,
-                true => self.view(Some(self.ground.low_key(high, &mut bound)?), Side::At)?,
+            leaves.prefetch(leaf.link().next());
+            self.view = match leaf.link().is_dead() {
+                false => leaves.view_of(leaf)?,
+                true => self.tree.view(Some(leaves.ground.low_key(high, &mut bound)?), Side::At)?,
             };
-            self.order(&view, &mut ordered)?;
-            if view.leaf.at != next {
-                let key = self.ground.low_key(high, &mut bound)?;
-                self.above(&view, &mut ordered, Bound::Included(key))?;
+            self.order()?;
+            if self.view.leaf.at != next {
+                let key = leaves.ground.low_key(high, &mut bound)?;
+                self.keep_above(Bound::Included(key))?;
             }
         }
     }
 
-    fn descend(
-        &self,
-        from: Bound<&K::Key>,
-        visit: &mut Visit<'_, K::Key>,
-    ) -> Result<(), IndexError> {
-        let _pin = self.ground.pool.pin();
-        let mut view = match from {
-            Bound::Unbounded => self.view(None, Side::At)?,
-            Bound::Included(key) => self.view(Some(key), Side::At)?,
-            Bound::Excluded(key) => self.view(Some(key), Side::Below)?,
-        };
-        let mut ordered = Ordered::new();
-        self.order(&view, &mut ordered)?;
-        self.below(&view, &mut ordered, from)?;
+    fn descend(&mut self, visit: &mut Visit<'_, K::Key>) -> Result<(), IndexError> {
         loop {
-            let shown = ordered.slots().iter().rev();
-            if self.show(shown, visit)? == Flow::Stop || view.leaf.low() == 0 {
+            let shown = self.ordered.slots().iter().rev();
+            if self.show(shown, visit)? == Flow::Stop || self.view.leaf.low() == 0 {
                 return Ok(());
             }
             let mut low = K::Scratch::default();
-            let low = self.ground.low_key(view.leaf.low(), &mut low)?;
-            view = self.view(Some(low), Side::Below)?;
-            self.order(&view, &mut ordered)?;
-            self.below(&view, &mut ordered, Bound::Excluded(low))?;
+            let low = self.tree.leaves.ground.low_key(self.view.leaf.low(), &mut low)?;
+            self.view = self.tree.view(Some(low), Side::Below)?;
+            self.order()?;
+            self.keep_below(Bound::Excluded(low))?;
         }
-    }
-
-    pub(super) fn first(&self) -> Result<View<LINES>, IndexError> {
-        for _ in 0..GONE_MAX {
-            let (leaf, _) = self.read(self.head())?;
-            self.prefetch(leaf.link().next());
-            if !leaf.link().is_dead() {
-                return self.view_of(leaf);
-            }
-            thread::yield_now();
-        }
-        Err(self.gone())
-    }
-
-    /// Returns the view of a leaf that was read whole, with the low of the next one.
-    pub(super) fn view_of(&self, leaf: Leaf<LINES>) -> Result<View<LINES>, IndexError> {
-        let next = leaf.link().next();
-        let high = self.low_of(next)?;
-        if next != 0 {
-            self.check_rising(leaf.low(), high, next)?;
-        }
-        Ok(View { leaf, high })
     }
 
     fn show<'a>(
@@ -147,13 +126,12 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         slots: impl Iterator<Item = &'a Slot>,
         visit: &mut Visit<'_, K::Key>,
     ) -> Result<Flow, IndexError> {
+        let Ground { pool, keys } = &self.tree.leaves.ground;
         let mut scratch = K::Scratch::default();
         for &slot in slots {
-            let value = self.ground.keys.value(&self.ground.pool, slot.payload)?;
+            let value = keys.value(pool, slot.payload)?;
             let flow = match visit {
-                Visit::Keys(visit) => {
-                    visit(self.ground.keys.key(&self.ground.pool, slot, &mut scratch)?, value)
-                }
+                Visit::Keys(visit) => visit(keys.key(pool, slot, &mut scratch)?, value),
                 Visit::Values(visit) => visit(value),
             };
             if flow == Flow::Stop {
@@ -163,71 +141,56 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(Flow::On)
     }
 
-    /// Puts a leaf's keys in order.
-    fn order(&self, view: &View<LINES>, ordered: &mut Ordered<LINES>) -> Result<(), IndexError> {
-        let fence = self.fence(view.leaf.link(), view.high)?;
-        let live = view.leaf.live_bits(fence);
-        if follow(&view.leaf, self.orders.get(view.leaf.at), live, ordered) {
+    /// Puts the leaf's keys in order.
+    fn order(&mut self) -> Result<(), IndexError> {
+        let SvTree { leaves, orders, .. } = self.tree;
+        let (leaf, ordered) = (&self.view.leaf, &mut self.ordered);
+        let fence = leaves.fence(leaf.link(), self.view.high)?;
+        if follow(leaf, orders.get(leaf.at), leaf.live_bits(fence), ordered) {
             return Ok(());
         }
         (ordered.first, ordered.end) = (0, 0);
-        for (_, slot) in view.leaf.live(fence) {
+        for (_, slot) in leaf.live(fence) {
             ordered.slots.as_flattened_mut()[ordered.end] = slot;
             ordered.end += 1;
         }
-        self.ground.sort(&mut ordered.slots.as_flattened_mut()[..ordered.end])?;
+        leaves.ground.sort(&mut ordered.slots.as_flattened_mut()[..ordered.end])?;
         let number = |slot: &Slot| {
-            view.leaf.live(fence).find(|(_, it)| it == slot).map_or(0, |(number, _)| number)
+            leaf.live(fence).find(|(_, it)| it == slot).map_or(0, |(number, _)| number)
         };
-        self.orders.set(view.leaf.at, Order::of(ordered.slots().iter().map(number)));
+        orders.set(leaf.at, Order::of(ordered.slots().iter().map(number)));
         Ok(())
     }
 
     /// Keeps the keys above a bound.
-    fn above(
-        &self,
-        view: &View<LINES>,
-        ordered: &mut Ordered<LINES>,
-        from: Bound<&K::Key>,
-    ) -> Result<(), IndexError> {
-        ordered.first = match from {
+    fn keep_above(&mut self, from: Bound<&K::Key>) -> Result<(), IndexError> {
+        self.ordered.first = match from {
             Bound::Unbounded => 0,
-            Bound::Included(key) => self.rank(view, ordered, key, Ordering::is_lt)?,
-            Bound::Excluded(key) => self.rank(view, ordered, key, Ordering::is_le)?,
+            Bound::Included(key) => self.rank(key, Ordering::is_lt)?,
+            Bound::Excluded(key) => self.rank(key, Ordering::is_le)?,
         };
         Ok(())
     }
 
     /// Keeps the keys below a bound.
-    fn below(
-        &self,
-        view: &View<LINES>,
-        ordered: &mut Ordered<LINES>,
-        from: Bound<&K::Key>,
-    ) -> Result<(), IndexError> {
-        ordered.end = match from {
-            Bound::Unbounded => ordered.end,
-            Bound::Included(key) => self.rank(view, ordered, key, Ordering::is_le)?,
-            Bound::Excluded(key) => self.rank(view, ordered, key, Ordering::is_lt)?,
+    fn keep_below(&mut self, from: Bound<&K::Key>) -> Result<(), IndexError> {
+        self.ordered.end = match from {
+            Bound::Unbounded => self.ordered.end,
+            Bound::Included(key) => self.rank(key, Ordering::is_le)?,
+            Bound::Excluded(key) => self.rank(key, Ordering::is_lt)?,
         };
         Ok(())
     }
 
     /// Returns how many of the first keys compare to another in a way that `counts`.
-    fn rank(
-        &self,
-        view: &View<LINES>,
-        ordered: &Ordered<LINES>,
-        key: &K::Key,
-        counts: fn(Ordering) -> bool,
-    ) -> Result<usize, IndexError> {
-        let word = K::word(key, view.leaf.link().skip());
-        for (number, &slot) in ordered.slots().iter().enumerate() {
-            if !counts(self.ground.compare(slot, word, key)?) {
+    fn rank(&self, key: &K::Key, counts: fn(Ordering) -> bool) -> Result<usize, IndexError> {
+        let word = K::word(key, self.view.leaf.link().skip());
+        for (number, &slot) in self.ordered.slots().iter().enumerate() {
+            if !counts(self.tree.leaves.ground.compare(slot, word, key)?) {
                 return Ok(number);
             }
         }
-        Ok(ordered.end)
+        Ok(self.ordered.end)
     }
 }
 

@@ -31,7 +31,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             match self.try_unlink(at, low)? {
                 Unlinked::Gone { next } if !K::WHOLE && next != 0 => {
                     // The next one may have had to stay because of the one just unlinked.
-                    (at, low) = (next, self.low_of(next)?);
+                    (at, low) = (next, self.leaves.low_of(next)?);
                 }
                 Unlinked::Gone { .. } | Unlinked::Stays => return Ok(()),
                 Unlinked::Again => thread::yield_now(),
@@ -42,12 +42,12 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
 
     fn try_unlink(&self, at: u64, low: u64) -> Result<Unlinked, IndexError> {
         let mut scratch = K::Scratch::default();
-        let key = self.ground.low_key(low, &mut scratch)?;
+        let key = self.leaves.ground.low_key(low, &mut scratch)?;
         let before_at = self.view(Some(key), Side::Below)?.leaf.at;
-        self.make_sure(at)?;
-        let held = self.latches.lock_both(before_at, at);
-        let before = Leaf::<LINES>::load(self.region(), before_at);
-        let leaf = Leaf::<LINES>::load(self.region(), at);
+        self.leaves.make_sure(at)?;
+        let held = self.leaves.latches.lock_both(before_at, at);
+        let before = Leaf::<LINES>::load(self.leaves.region(), before_at);
+        let leaf = Leaf::<LINES>::load(self.leaves.region(), at);
         if leaf.link().is_dead() {
             return Ok(Unlinked::Stays);
         }
@@ -55,31 +55,31 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             return Ok(Unlinked::Again);
         }
         let next = leaf.link().next();
-        let view = self.view_of(leaf)?;
-        if leaf.live(self.fence(view.leaf.link(), view.high)?).next().is_some() {
+        let view = self.leaves.view_of(leaf)?;
+        if leaf.live(self.leaves.fence(view.leaf.link(), view.high)?).next().is_some() {
             return Ok(Unlinked::Stays);
         }
         let (skip, in_common) =
-            (before.link().skip(), self.ground.common(before.low(), view.high)?);
+            (before.link().skip(), self.leaves.ground.common(before.low(), view.high)?);
         if in_common < skip {
             return Ok(Unlinked::Stays);
         }
         debug_assert!(before_at != at && next != at, "leaf {at} is linked to itself");
-        debug_assert!(at != self.head(), "the first leaf {at} is unlinked");
-        self.guide.remove(&self.ground, key, at)?;
-        self.posts.remove(&self.ground.pool, at);
-        self.zero_dead(&before, self.ground.bound(low, skip)?)?;
-        self.region().store_u64(before_at, Link::new(next, skip).0, Release);
-        self.persist(before_at, 8)?;
-        self.region().store_u64(at, Link::DEAD.0, Release);
+        debug_assert!(at != self.leaves.head(), "the first leaf {at} is unlinked");
+        self.guide.remove(&self.leaves.ground, key, at)?;
+        self.posts.remove(&self.leaves.ground.pool, at);
+        self.zero_dead(&before, self.leaves.ground.bound(low, skip)?)?;
+        self.leaves.region().store_u64(before_at, Link::new(next, skip).0, Release);
+        self.leaves.persist(before_at, 8)?;
+        self.leaves.region().store_u64(at, Link::DEAD.0, Release);
         self.merges.fetch_add(1, Relaxed);
         debug_assert!(
-            Link(self.region().load_u64(before_at, Relaxed)).next() == next,
+            Link(self.leaves.region().load_u64(before_at, Relaxed)).next() == next,
             "leaf {at} is retired, and {before_at} leads to it"
         );
         drop(held);
-        self.ground.pool.retire(at);
-        self.ground.keys.retire_low(&self.ground.pool, low);
+        self.leaves.ground.pool.retire(at);
+        self.leaves.ground.keys.retire_low(&self.leaves.ground.pool, low);
         Ok(Unlinked::Gone { next })
     }
 
@@ -89,7 +89,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let mut line = None;
         for number in leaf.dead(fence) {
             let at = leaf.at + slot_at(number);
-            self.region().store_u64(at + 8, 0, Release);
+            self.leaves.region().store_u64(at + 8, 0, Release);
             if line != Some(at / 64) {
                 self.flush_line(line);
                 line = Some(at / 64);
@@ -97,14 +97,14 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         }
         if line.is_some() {
             self.flush_line(line);
-            self.drain()?;
+            self.leaves.drain()?;
         }
         Ok(())
     }
 
     fn flush_line(&self, line: Option<u64>) {
         if let Some(line) = line {
-            self.region().flush(64 * line, 64);
+            self.leaves.region().flush(64 * line, 64);
         }
     }
 }

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use entresol_media::Region;
 
+use super::SvTree;
 use super::leaf::{Leaf, Link, slot_at};
+use super::leaves::{Place, View};
 use super::posts::Post;
-use super::{Place, SvTree, View};
 use crate::IndexError;
 use crate::keys::{Keys, Slot};
 use crate::latch::Latched;
@@ -46,7 +47,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         key: &K::Key,
         value: u64,
     ) -> Result<bool, IndexError> {
-        let leaf = Leaf::<LINES>::load(self.region(), place.at);
+        let leaf = Leaf::<LINES>::load(self.leaves.region(), place.at);
         let view = &View { leaf, high: place.high };
         let link = place.link;
         let word = K::word(key, link.skip());
@@ -66,34 +67,34 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             return Ok(false);
         };
         debug_assert!(0 < boundary && boundary < sorted.len, "{boundary} of {} slots", sorted.len);
-        let at = self.ground.pool.allocate(Leaf::<LINES>::BYTES)?;
-        let made = self.ground.keys.make(&self.ground.pool, key, value);
-        sorted.slots[rank].payload = made.inspect_err(|_| self.ground.pool.free(at))?;
+        let at = self.leaves.ground.pool.allocate(Leaf::<LINES>::BYTES)?;
+        let made = self.leaves.ground.keys.make(&self.leaves.ground.pool, key, value);
+        sorted.slots[rank].payload = made.inspect_err(|_| self.leaves.ground.pool.free(at))?;
         let new = self.new_leaf(at, view, &sorted, boundary);
         let new = new.inspect_err(|_| {
-            self.ground.pool.free(at);
-            self.ground.keys.retire(&self.ground.pool, sorted.slots[rank].payload);
+            self.leaves.ground.pool.free(at);
+            self.leaves.ground.keys.retire(&self.leaves.ground.pool, sorted.slots[rank].payload);
         })?;
-        new.write(self.region());
-        self.drain()?;
-        self.settled.add(at);
-        let before = Link(self.region().load_u64(view.leaf.at, Relaxed));
+        new.write(self.leaves.region());
+        self.leaves.drain()?;
+        self.leaves.settled.add(at);
+        let before = Link(self.leaves.region().load_u64(view.leaf.at, Relaxed));
         debug_assert!(
             before == link && !before.is_dead(),
             "leaf {} changed in a split",
             view.leaf.at
         );
-        self.region().store_u64(view.leaf.at, Link::new(at, link.skip()).0, Release);
+        self.leaves.region().store_u64(view.leaf.at, Link::new(at, link.skip()).0, Release);
         let added = sorted.slots[rank];
         if rank < boundary {
             self.add_left(view, new.low(), added)?
         } else {
-            self.persist(view.leaf.at, 8)?
+            self.leaves.persist(view.leaf.at, 8)?
         }
         self.splits.fetch_add(1, Relaxed);
         // The key is added in any case: a leaf that the guide lacks is found by links.
         if let Ok(true) = self.add_to_guide(new.low(), at) {
-            self.posts.add(&self.ground.pool, Post { low: new.low(), leaf: at });
+            self.posts.add(&self.leaves.ground.pool, Post { low: new.low(), leaf: at });
         }
         Ok(true)
     }
@@ -102,14 +103,14 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let len = Leaf::<LINES>::SLOTS;
         let mut slots = [Slot { word: 0, payload: 0 }; MANY];
         slots[..len].iter_mut().enumerate().for_each(|(number, slot)| *slot = leaf.slot(number));
-        self.ground.sort(&mut slots[..len])?;
+        self.leaves.ground.sort(&mut slots[..len])?;
         Ok(Sorted { slots, len })
     }
 
     /// Returns the number of keys below an absent key.
     fn rank_in(&self, sorted: &Sorted, word: u64, key: &K::Key) -> Result<usize, IndexError> {
         for (rank, &slot) in sorted.slots().iter().enumerate() {
-            if self.ground.compare(slot, word, key)?.is_gt() {
+            if self.leaves.ground.compare(slot, word, key)?.is_gt() {
                 return Ok(rank);
             }
         }
@@ -126,7 +127,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     ) -> Result<Leaf<LINES>, IndexError> {
         let (link, slots) = (view.leaf.link(), sorted.slots());
         let (left, right) = (slots[boundary - 1], slots[boundary]);
-        let (pool, keys) = (&self.ground.pool, &self.ground.keys);
+        let (pool, keys) = (&self.leaves.ground.pool, &self.leaves.ground.keys);
         let low = keys.make_low(pool, left, right, link.skip())?;
         let new = self.fill_new(at, (low, view.high), link, &slots[boundary..]);
         new.inspect_err(|_| keys.retire_low(pool, low))
@@ -140,11 +141,11 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         link: Link,
         slots: &[Slot],
     ) -> Result<Leaf<LINES>, IndexError> {
-        let skip = self.ground.common(low, if link.next() == 0 { 0 } else { high })?;
+        let skip = self.leaves.ground.common(low, if link.next() == 0 { 0 } else { high })?;
         let mut new = Leaf::new(at, Link::new(link.next(), skip), low);
         for (number, &slot) in slots.iter().enumerate() {
             let same = skip == link.skip();
-            new.set(number, if same { slot } else { self.ground.reworded(slot, skip)? });
+            new.set(number, if same { slot } else { self.leaves.ground.reworded(slot, skip)? });
         }
         Ok(new)
     }
@@ -152,16 +153,16 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     /// Adds a key to the left of a split, whose link was just stored, and makes both durable. One
     /// flush does it if the dead slot that is filled is in the line of the link (rule 3).
     fn add_left(&self, view: &View<LINES>, low: u64, slot: Slot) -> Result<(), IndexError> {
-        let fence = self.ground.bound(low, view.leaf.link().skip())?;
+        let fence = self.leaves.ground.bound(low, view.leaf.link().skip())?;
         let Some(number) = view.leaf.dead(fence).next() else {
             return Err(IndexError::damaged(view.leaf.at, "a split has freed no slot"));
         };
         let at = view.leaf.at + slot_at(number);
         if slot_at(number) >= 64 {
-            self.persist(view.leaf.at, 8)?;
+            self.leaves.persist(view.leaf.at, 8)?;
         }
-        self.fill(view.leaf.at, number, slot, true);
-        self.persist(at, 16)
+        self.leaves.fill(view.leaf.at, number, slot, true);
+        self.leaves.persist(at, 16)
     }
 
     /// Makes two leaves of a full one whose words do not tell its keys apart.
@@ -170,16 +171,16 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             0 => None,
             _ => {
                 let mut scratch = K::Scratch::default();
-                let key = self.ground.low_key(low, &mut scratch)?;
+                let key = self.leaves.ground.low_key(low, &mut scratch)?;
                 Some(self.view(Some(key), super::Side::Below)?.leaf.at)
             }
         };
-        let held = self.latches.lock_both(before.unwrap_or(at), at);
-        let leaf = Leaf::<LINES>::load(self.region(), at);
+        let held = self.leaves.latches.lock_both(before.unwrap_or(at), at);
+        let leaf = Leaf::<LINES>::load(self.leaves.region(), at);
         let leads = match before {
-            None => self.head() == at,
+            None => self.leaves.head() == at,
             Some(before) => {
-                let link = Link(self.region().load_u64(before, Relaxed));
+                let link = Link(self.leaves.region().load_u64(before, Relaxed));
                 !link.is_dead() && link.next() == at
             }
         };
@@ -189,23 +190,23 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         {
             return Ok(());
         }
-        let view = self.view_of(leaf)?;
-        if leaf.dead(self.fence(view.leaf.link(), view.high)?).next().is_some() {
+        let view = self.leaves.view_of(leaf)?;
+        if leaf.dead(self.leaves.fence(view.leaf.link(), view.high)?).next().is_some() {
             return Ok(());
         }
         let [left, right] = self.two_of(&view)?;
-        left.write(self.region());
-        right.write(self.region());
-        self.drain()?;
-        [left.at, right.at].into_iter().for_each(|at| self.settled.add(at));
+        left.write(self.leaves.region());
+        right.write(self.leaves.region());
+        self.leaves.drain()?;
+        [left.at, right.at].into_iter().for_each(|at| self.leaves.settled.add(at));
         // Rule 4.
-        self.posts.remove(&self.ground.pool, at);
+        self.posts.remove(&self.leaves.ground.pool, at);
         match before {
-            None => self.set_head(left.at)?,
+            None => self.leaves.set_head(left.at)?,
             Some(before) => {
-                let skip = Link(self.region().load_u64(before, Relaxed)).skip();
-                self.region().store_u64(before, Link::new(left.at, skip).0, Release);
-                self.persist(before, 8)?;
+                let skip = Link(self.leaves.region().load_u64(before, Relaxed)).skip();
+                self.leaves.region().store_u64(before, Link::new(left.at, skip).0, Release);
+                self.leaves.persist(before, 8)?;
             }
         }
         self.replaced.fetch_add(1, Relaxed);
@@ -213,20 +214,21 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         // before the right one, and so none removes it.
         let is_split = self.add_to_guide(right.low(), right.at)?;
         if is_split {
-            self.posts.add(&self.ground.pool, Post { low: right.low(), leaf: right.at });
+            self.posts.add(&self.leaves.ground.pool, Post { low: right.low(), leaf: right.at });
         }
         let mut scratch = K::Scratch::default();
-        let key = if low == 0 { None } else { Some(self.ground.low_key(low, &mut scratch)?) };
-        self.guide.replace(&self.ground, key, at, left.at)?;
-        self.region().store_u64(at, Link::DEAD.0, Release);
+        let key =
+            if low == 0 { None } else { Some(self.leaves.ground.low_key(low, &mut scratch)?) };
+        self.guide.replace(&self.leaves.ground, key, at, left.at)?;
+        self.leaves.region().store_u64(at, Link::DEAD.0, Release);
         drop(held);
-        self.ground.pool.retire(at);
+        self.leaves.ground.pool.retire(at);
         Ok(())
     }
 
     /// Returns two leaves with the keys of one, not written yet.
     fn two_of(&self, view: &View<LINES>) -> Result<[Leaf<LINES>; 2], IndexError> {
-        let (pool, leaf) = (&self.ground.pool, &view.leaf);
+        let (pool, leaf) = (&self.leaves.ground.pool, &view.leaf);
         let (link, sorted) = (leaf.link(), self.sorted(leaf)?);
         let half = sorted.len.div_ceil(2);
         let (slots, skip) = (sorted.slots(), link.skip());
@@ -234,24 +236,15 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let other_at = pool.allocate(Leaf::<LINES>::BYTES);
         let other_at = other_at.inspect_err(|_| pool.free(one_at))?;
         let make = || {
-            let low = self.ground.keys.make_low(pool, slots[half - 1], slots[half], skip)?;
+            let low = self.leaves.ground.keys.make_low(pool, slots[half - 1], slots[half], skip)?;
             let fill = || {
                 let right = self.fill_new(other_at, (low, view.high), link, &slots[half..])?;
                 let to_right = Link::new(other_at, skip);
                 let left = self.fill_new(one_at, (leaf.low(), low), to_right, &slots[..half])?;
                 Ok([left, right])
             };
-            fill().inspect_err(|_| self.ground.keys.retire_low(pool, low))
+            fill().inspect_err(|_| self.leaves.ground.keys.retire_low(pool, low))
         };
         make().inspect_err(|_| [one_at, other_at].into_iter().for_each(|at| pool.free(at)))
-    }
-
-    /// Returns the low of a leaf; 0 if there is none.
-    pub(super) fn low_of(&self, leaf: u64) -> Result<u64, IndexError> {
-        if leaf == 0 {
-            return Ok(0);
-        }
-        self.ground.check(leaf, LINES)?;
-        Ok(self.low_at(leaf))
     }
 }

@@ -114,6 +114,7 @@ pub fn request(out: &mut Vec<u8>, request: &Request<'_>) {
         }
         Request::Stats { argument: [] } => out.extend_from_slice(b"stats\r\n"),
         Request::Stats { argument } => line(out, b"stats ", argument),
+        Request::LruCrawler { argument } => line(out, b"lru_crawler ", argument),
         Request::ConfigGetCluster => out.extend_from_slice(b"config get cluster\r\n"),
         Request::Version => out.extend_from_slice(b"version\r\n"),
         Request::Verbosity { noreply } => {

@@ -1,7 +1,9 @@
 //! Encoder of replies, which are appended to a `Vec<u8>` byte for byte as memcached writes them.
 
+mod dump;
 mod meta;
 
+pub use dump::{DumpFacts, metadump, mgdump};
 pub use meta::{
     DebugFacts, MetaFacts, Status, Win, meta_arithmetic, meta_debug, meta_get_header, meta_set,
     meta_status,
@@ -29,6 +31,12 @@ pub const OK: &[u8] = b"OK\r\n";
 pub const RESET: &[u8] = b"RESET\r\n";
 /// Reply to `mn`.
 pub const META_NOOP: &[u8] = b"MN\r\n";
+/// End of the reply to `lru_crawler mgdump`.
+pub const META_END: &[u8] = b"EN\r\n";
+/// Reply to a list of keys of a class that cannot be.
+pub const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
+/// Reply to a list of keys where none is allowed.
+pub const CRAWLER_DISABLED: &[u8] = b"CLIENT_ERROR lru crawler disabled\r\n";
 /// Reply to an unknown command.
 pub const ERROR: &[u8] = b"ERROR\r\n";
 /// Reply to counting a value that is not a decimal number of 64 bits.

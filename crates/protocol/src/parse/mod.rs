@@ -209,6 +209,7 @@ impl<'a> Line<'a, '_> {
                 self.request(Request::ConfigGetCluster)
             }
             _ if command == b"cache_memlimit" => self.memory_limit(),
+            _ if command == b"lru_crawler" => self.lru_crawler(),
             _ => {
                 self.words = all;
                 self.unknown()

@@ -164,9 +164,18 @@ impl<'a> Line<'a, '_> {
     }
 
     pub(super) fn stats(&mut self) -> Step<'a> {
+        self.request(Request::Stats { argument: self.argument() })
+    }
+
+    pub(super) fn lru_crawler(&mut self) -> Step<'a> {
+        self.request(Request::LruCrawler { argument: self.argument() })
+    }
+
+    /// Returns the words that are left, without spaces behind the last.
+    fn argument(&self) -> &'a [u8] {
         let argument = self.words.rest();
         let end = argument.iter().rposition(|&byte| byte != b' ').map_or(0, |last| last + 1);
-        self.request(Request::Stats { argument: argument.get(..end).unwrap_or_default() })
+        argument.get(..end).unwrap_or_default()
     }
 
     pub(super) fn verbosity(&mut self) -> Step<'a> {

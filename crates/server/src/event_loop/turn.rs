@@ -178,7 +178,7 @@ impl Turns {
         let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
         let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return After::Close };
         connection.unanswered += turn.requests;
-        if turn.consumed > 0 {
+        if turn.consumed > 0 || connection.session.is_listing() {
             connection.guard.client.is_active(now);
             connection.stalled_since = None;
         }

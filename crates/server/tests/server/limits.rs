@@ -181,3 +181,56 @@ fn a_client_that_asks_for_a_million_keys_is_answered_and_holds_up_no_other() {
     assert!(running.tenants()[0].counts().conn_yields > 1_000_000 / 512 / 2);
     running.stop().unwrap();
 }
+
+#[test]
+fn keys_are_listed_beside_other_clients_and_wait_for_the_one_that_reads_them() {
+    const KEYS: usize = 40_000;
+    let running = start(&format!(
+        "threads = 1\n[limits]\noutput = \"16KiB\"\n{}{}",
+        tenant("a", "list_keys = 10000000"),
+        tenant("b", "")
+    ));
+    Client::of(&running, "b").ask("set secret 0 0 1\nv\n", "STORED\n");
+    let mut other = Client::of(&running, "a");
+    for begin in (0..KEYS).step_by(1000) {
+        let sets = (begin..begin + 1000).map(|key| format!("set a-long-key-{key} 0 0 1\nv\n"));
+        other.ask(&sets.collect::<String>(), &"STORED\n".repeat(1000));
+    }
+    // The first list is longer than the sockets' buffers, and is not read.
+    let mut lists = [Client::of(&running, "a"), Client::of(&running, "a")];
+    for list in &mut lists {
+        list.send(b"lru_crawler metadump all\r\nmn\r\nquit\r\n");
+    }
+    for key in 0..200 {
+        other.ask(
+            &format!("get a-long-key-{key}\n"),
+            &format!("VALUE a-long-key-{key} 0 1\nv\nEND\n"),
+        );
+    }
+    for list in lists.iter_mut().rev() {
+        let listed = list.rest();
+        let lines = listed.strip_suffix("END\r\nMN\r\n").unwrap_or_else(|| panic!("{listed}"));
+        assert_eq!(lines.lines().count(), KEYS);
+        assert!(lines.lines().all(|line| line.starts_with("key=a-long-key-")));
+    }
+    Client::of(&running, "b").ask(
+        "lru_crawler metadump all\nlru_crawler mgdump all\n",
+        &"CLIENT_ERROR lru crawler disabled\n".repeat(2),
+    );
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_tenant_beyond_its_rate_waits_and_another_one_does_not() {
+    let running =
+        start(&format!("threads = 1\n{}{}", tenant("a", "requests_max = 1"), tenant("b", "")));
+    let (mut a, mut b) = (Client::of(&running, "a"), Client::of(&running, "b"));
+    a.ask("mn\n", "MN\n");
+    a.send(b"mn\r\nmn\r\n");
+    eventually("a waits", || running.tenants()[0].counts().request_waits > 0);
+    // So much would take a whole minute of a's.
+    b.ask(&"mn\n".repeat(60), &"MN\n".repeat(60));
+    a.expect("MN\r\n");
+    assert!(running.tenants()[0].counts().throttled > 0);
+    running.stop().unwrap();
+}

@@ -87,19 +87,29 @@ fn existing(path: &Path) -> PathBuf {
     above.find(|it| files::exists(it)).unwrap_or(Path::new(".")).to_owned()
 }
 
-impl Checker<'_> {
-    /// Reports promises that cannot be kept.
-    pub(super) fn admission(&mut self, raw: &RawConfig, settings: &Settings) {
-        self.space(raw, settings);
-        self.descriptors(raw, settings);
-        self.address_space(raw, settings);
-        self.targets(raw, settings);
-    }
+/// Reports promises that cannot be kept.
+pub(super) fn check(checker: &mut Checker<'_>, raw: &RawConfig, settings: &Settings) {
+    let mut admission = Admission { checker, raw, settings };
+    admission.space();
+    admission.descriptors();
+    admission.address_space();
+    admission.targets();
+}
 
+/// Judge of one configuration: its settings, their places in the text, and where problems go.
+struct Admission<'c, 'o, 'r> {
+    checker: &'c mut Checker<'o>,
+    raw: &'r RawConfig,
+    settings: &'r Settings,
+}
+
+impl Admission<'_, '_, '_> {
     /// Compares the quotas of the files on each file system with the space that is free there.
-    fn space(&mut self, raw: &RawConfig, settings: &Settings) {
+    fn space(&mut self) {
         let mut wanted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        for (raw, tenant) in raw.tenant.iter().map(Spanned::get_ref).zip(&settings.tenants) {
+        for (raw, tenant) in
+            self.raw.tenant.iter().map(Spanned::get_ref).zip(&self.settings.tenants)
+        {
             let Some(path) = medium_path(tenant) else { continue };
             // A device has the size that it has, and what a file holds already is not free.
             let held = match files::allocated_bytes(path) {
@@ -122,33 +132,33 @@ impl Checker<'_> {
                     path.display(),
                     ByteSize::mib(space.free_bytes >> 20),
                 );
-                self.problem("medium_quota", &span_of(&raw.medium_quota), message);
+                self.checker.problem("medium_quota", &span_of(&raw.medium_quota), message);
             }
         }
     }
 
-    fn descriptors(&mut self, raw: &RawConfig, settings: &Settings) {
-        let (needed, limit) = (settings.descriptors(), machine::descriptor_limit().hard);
+    fn descriptors(&mut self) {
+        let (needed, limit) = (self.settings.descriptors(), machine::descriptor_limit().hard);
         if needed > limit {
             let message = format!(
                 "the configured connections need {needed} file descriptors, but the limit is \
                  {limit}; lower connections or raise the limit (ulimit -n {needed})"
             );
-            let most = raw.tenant.iter().map(Spanned::get_ref).max_by_key(|tenant| {
+            let most = self.raw.tenant.iter().map(Spanned::get_ref).max_by_key(|tenant| {
                 tenant.connections.as_ref().map_or(0, |written| *written.get_ref())
             });
             let span = most.map(|tenant| span_of(&tenant.connections)).unwrap_or_default();
-            self.problem("connections", &span, message);
+            self.checker.problem("connections", &span, message);
         }
     }
 
-    fn address_space(&mut self, raw: &RawConfig, settings: &Settings) {
+    fn address_space(&mut self) {
         let Some(limit) = machine::address_space_limit() else { return };
-        let loops = (settings.threads as u64).saturating_sub(1);
+        let loops = (self.settings.threads as u64).saturating_sub(1);
         let mut needed = ADDRESS_SPACE_RESERVED + ADDRESS_SPACE_PER_LOOP * loops;
-        for tenant in &settings.tenants {
+        for tenant in &self.settings.tenants {
             // Sizes that a cache cannot have are reported elsewhere.
-            needed += Cache::address_space(&tenant.cache(settings)).unwrap_or(0);
+            needed += Cache::address_space(&tenant.cache(self.settings)).unwrap_or(0);
         }
         if needed > limit {
             let message = format!(
@@ -158,15 +168,17 @@ impl Checker<'_> {
                 ByteSize::mib(limit >> 20),
                 needed.div_ceil(1024),
             );
-            let span = raw.tenant.last().map(|it| span_of(&it.get_ref().dram_quota));
-            self.problem("dram_quota", &span.unwrap_or_default(), message);
+            let span = self.raw.tenant.last().map(|it| span_of(&it.get_ref().dram_quota));
+            self.checker.problem("dram_quota", &span.unwrap_or_default(), message);
         }
     }
 
     /// Compares each target with the time that its device takes for one small read.
-    fn targets(&mut self, raw: &RawConfig, settings: &Settings) {
-        for (raw, tenant) in raw.tenant.iter().map(Spanned::get_ref).zip(&settings.tenants) {
-            let promised = settings.sharing.tenants.iter().find(|it| it.name == tenant.name);
+    fn targets(&mut self) {
+        for (raw, tenant) in
+            self.raw.tenant.iter().map(Spanned::get_ref).zip(&self.settings.tenants)
+        {
+            let promised = self.settings.sharing.tenants.iter().find(|it| it.name == tenant.name);
             let Some(target) = promised.and_then(|it| it.target) else { continue };
             let found = cost::find(&tenant.medium, tenant.cost_table.as_deref());
             let table = match found {
@@ -185,7 +197,7 @@ impl Checker<'_> {
                     read_ns / 1e3,
                     table.source().medium,
                 );
-                self.problem("target", &span_of(&raw.target), message);
+                self.checker.problem("target", &span_of(&raw.target), message);
             }
         }
     }

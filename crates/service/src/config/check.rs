@@ -19,6 +19,7 @@ use crate::auth::Users;
 
 use super::access::{self, Access};
 use super::file::SizeText;
+use super::sharing;
 use super::{
     AdminAddress, AdminToken, Authentication, ConfigError, ConnectionLimits, Origin, Problem,
     RawConfig, RawLimits, RawTenant, Settings, TenantSettings,
@@ -36,6 +37,10 @@ pub struct Machine {
 const THREADS_MAX: i64 = 256;
 const CONNECTIONS_DEFAULT: i64 = 1024;
 const CONNECTIONS_MAX: i64 = 1_000_000;
+/// Greatest limit of a tenant's requests a second.
+const REQUESTS_MAX: i64 = 1_000_000_000;
+/// Greatest number of keys that a tenant may list a second.
+const KEYS_LISTED_MAX: i64 = 10_000_000;
 const NAME_BYTES_MAX: usize = 64;
 const DRAM_QUOTA_DEFAULT: ByteSize = ByteSize::mib(64);
 const SOCKET_MODE_DEFAULT: u32 = 0o700;
@@ -77,7 +82,7 @@ pub(super) fn check(
         sharing: entresol_sharing::Settings::new("", PolicySettings::None, Vec::new()),
     };
     checker.tenants_together(&settings, raw, machine);
-    settings.sharing = checker.sharing(raw, &settings.tenants);
+    settings.sharing = sharing::check(&mut checker, raw, &settings.tenants);
     if checker.problems.is_empty() {
         Ok(settings)
     } else {
@@ -157,6 +162,18 @@ impl Checker<'_> {
             self.problem(key, &span_of(written), message);
         }
         usize::try_from(size.0).unwrap_or(usize::MAX)
+    }
+
+    /// Parses a part of a whole, such as `12.5%`.
+    pub(super) fn percent(&mut self, key: &str, written: &Option<Spanned<String>>) -> Option<f64> {
+        let written = written.as_ref()?;
+        let part = sharing::parse_percent(written.get_ref());
+        if part.is_none() {
+            let message =
+                format!("{key} is '{}'; write a part of the whole as \"10%\"", written.get_ref());
+            self.problem(key, &written.span(), message);
+        }
+        part
     }
 
     fn admin(
@@ -269,6 +286,10 @@ impl Checker<'_> {
             favour: self.favour(raw),
             cost_table: raw.cost_table.as_ref().map(|path| PathBuf::from(path.get_ref())),
             device: raw.device.as_ref().map(|device| device.get_ref().clone()),
+            requests_per_second: self.count("requests_max", &raw.requests_max, 0, 0..=REQUESTS_MAX)
+                as u32,
+            keys_listed_per_second: self.count("list_keys", &raw.list_keys, 0, 0..=KEYS_LISTED_MAX)
+                as u32,
             cluster: self.cluster(raw),
             null_store_bytes: None,
         }

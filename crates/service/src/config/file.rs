@@ -155,6 +155,10 @@ pub struct RawTenant {
     pub favour: Option<Spanned<String>>,
     /// Device of the medium, if its path does not tell.
     pub device: Option<Spanned<String>>,
+    /// Requests a second that the tenant may make.
+    pub requests_max: Option<Spanned<i64>>,
+    /// Keys a second that `lru_crawler metadump` and `mgdump` may list.
+    pub list_keys: Option<Spanned<i64>>,
     /// Machines that `config get cluster` names, each as `HOST:PORT`.
     pub cluster: Option<Spanned<TextOrList>>,
     /// Version of that list.

@@ -37,7 +37,7 @@ pub(super) const LIMITS_KEYS: [&str; 9] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 22] = [
+pub(super) const TENANT_KEYS: [&str; 24] = [
     "name",
     "listen",
     "unix_socket",
@@ -51,6 +51,8 @@ pub(super) const TENANT_KEYS: [&str; 22] = [
     "value_limit",
     "favour",
     "device",
+    "requests_max",
+    "list_keys",
     "cluster",
     "cluster_version",
     "group",

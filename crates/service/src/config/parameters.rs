@@ -91,37 +91,48 @@ pub(super) fn place(raw: &RawParameters, key: &str) -> Option<Range<usize>> {
     keys.iter().find_map(find).map(|(_, span)| span.clone())
 }
 
-impl Checker<'_> {
-    /// Builds the policy of this name with these parameters.
-    pub(super) fn policy(
-        &mut self,
-        name: &Option<Spanned<String>>,
-        raw: &RawParameters,
-    ) -> PolicySettings {
+/// Builds the policy of this name with these parameters.
+pub(super) fn policy(
+    checker: &mut Checker<'_>,
+    name: &Option<Spanned<String>>,
+    raw: &RawParameters,
+) -> PolicySettings {
+    Parameters { checker, raw }.policy(name)
+}
+
+/// Reader of one policy's parameters, whose problems go to the checker.
+struct Parameters<'c, 'o, 'r> {
+    checker: &'c mut Checker<'o>,
+    raw: &'r RawParameters,
+}
+
+impl Parameters<'_, '_, '_> {
+    fn policy(&mut self, name: &Option<Spanned<String>>) -> PolicySettings {
+        let raw = self.raw;
         let written_name = name.as_ref().map_or("none", |name| name.get_ref());
         let mut policy = match PolicySettings::named(written_name) {
             Ok(policy) => policy,
             Err(error) => {
-                self.problem("policy", &span_of(name), error.to_string());
+                self.checker.problem("policy", &span_of(name), error.to_string());
                 return PolicySettings::None;
             }
         };
         for (key, span) in written(raw).into_iter().filter(|(key, _)| !reads(&policy, key)) {
             let message = format!("policy '{written_name}' has no parameter {key}; remove it");
-            self.problem(key, &span, message);
+            self.checker.problem(key, &span, message);
         }
         match &mut policy {
             PolicySettings::None => {}
-            PolicySettings::Limit(limit) => self.enforcement(raw, &mut limit.enforcement),
+            PolicySettings::Limit(limit) => self.enforcement(&mut limit.enforcement),
             PolicySettings::Bandwidth(bandwidth) => {
                 self.time("tick", &raw.tick, &mut bandwidth.tick);
             }
             PolicySettings::Qos(qos) => {
                 self.time("tick", &raw.tick, &mut qos.tick);
-                self.watch(raw, &mut qos.watch);
-                self.pace(raw, &mut qos.pace);
-                self.expense(raw, &mut qos.expense);
-                qos.metric = self.metric(raw).or(qos.metric);
+                self.watch(&mut qos.watch);
+                self.pace(&mut qos.pace);
+                self.expense(&mut qos.expense);
+                qos.metric = self.metric().or(qos.metric);
                 self.number("candidates_max", &raw.candidates_max, &mut qos.candidates_max);
                 self.part("slack_min", &raw.slack_min, &mut qos.slack_min);
                 self.part("share_min", &raw.share_min, &mut qos.share_min);
@@ -130,8 +141,8 @@ impl Checker<'_> {
             PolicySettings::Fair(fair) => {
                 self.time("tick", &raw.tick, &mut fair.tick);
                 self.time("interval", &raw.interval, &mut fair.interval);
-                self.alone(raw, &mut fair.alone);
-                fair.metric = self.metric(raw).unwrap_or(fair.metric);
+                self.alone(&mut fair.alone);
+                fair.metric = self.metric().unwrap_or(fair.metric);
                 let unfairness_max = raw.unfairness_max.as_ref().map(|most| *most.get_ref());
                 fair.unfairness_max = unfairness_max.unwrap_or(fair.unfairness_max);
                 self.number("rounds", &raw.rounds, &mut fair.rounds);
@@ -144,10 +155,10 @@ impl Checker<'_> {
             PolicySettings::Proportional(shares) => {
                 self.time("tick", &raw.tick, &mut shares.tick);
                 self.time("period", &raw.period, &mut shares.period);
-                self.enforcement(raw, &mut shares.enforcement);
-                self.donation(raw, &mut shares.donation);
-                self.alone(raw, &mut shares.alone);
-                shares.metric = self.metric(raw).unwrap_or(shares.metric);
+                self.enforcement(&mut shares.enforcement);
+                self.donation(&mut shares.donation);
+                self.alone(&mut shares.alone);
+                shares.metric = self.metric().unwrap_or(shares.metric);
                 self.part("margin", &raw.margin, &mut shares.margin);
             }
         }
@@ -160,13 +171,13 @@ impl Checker<'_> {
                 "{key} is '{0}', without a unit; write '{0}ms' or '{0}s'",
                 text.get_ref().trim()
             );
-            return self.problem(key, &text.span(), message);
+            return self.checker.problem(key, &text.span(), message);
         }
-        *value = self.duration(key, written, *value);
+        *value = self.checker.duration(key, written, *value);
     }
 
     fn part(&mut self, key: &str, written: &Option<Spanned<String>>, value: &mut f64) {
-        *value = self.percent(key, written).unwrap_or(*value);
+        *value = self.checker.percent(key, written).unwrap_or(*value);
     }
 
     fn number<N>(&mut self, key: &str, written: &Option<Spanned<i64>>, value: &mut N)
@@ -174,18 +185,20 @@ impl Checker<'_> {
         N: Copy + TryFrom<i64>,
     {
         if written.is_some() {
-            let number = self.count(key, written, 1, 1..=COUNT_MAX);
+            let number = self.checker.count(key, written, 1, 1..=COUNT_MAX);
             *value = N::try_from(number).unwrap_or(*value);
         }
     }
 
-    fn watch(&mut self, raw: &RawParameters, watch: &mut WatchSettings) {
+    fn watch(&mut self, watch: &mut WatchSettings) {
+        let raw = self.raw;
         self.time("watch_shortest", &raw.watch_shortest, &mut watch.shortest);
         self.time("watch_longest", &raw.watch_longest, &mut watch.longest);
         self.number("watch_tail_min", &raw.watch_tail_min, &mut watch.tail_min);
     }
 
-    fn alone(&mut self, raw: &RawParameters, alone: &mut AloneSettings) {
+    fn alone(&mut self, alone: &mut AloneSettings) {
+        let raw = self.raw;
         self.time("alone_period", &raw.alone_period, &mut alone.period);
         self.time("pause", &raw.pause, &mut alone.pause);
         self.number("pause_requests_min", &raw.pause_requests_min, &mut alone.operations_min);
@@ -193,14 +206,15 @@ impl Checker<'_> {
         self.part("load_change", &raw.load_change, &mut alone.change);
     }
 
-    fn enforcement(&mut self, raw: &RawParameters, enforcement: &mut Enforcement) {
+    fn enforcement(&mut self, enforcement: &mut Enforcement) {
+        let raw = self.raw;
         match raw.enforcement.as_ref().map(|text| text.get_ref().as_str()) {
             None => {}
             Some("bucket") => *enforcement = Enforcement::Bucket,
             Some("epochs") => *enforcement = Enforcement::Epochs(EpochSettings::default()),
             Some(other) => {
                 let message = one_of("enforcement", other, &["bucket", "epochs"]);
-                self.problem("enforcement", &span_of(&raw.enforcement), message);
+                self.checker.problem("enforcement", &span_of(&raw.enforcement), message);
             }
         }
         if let Enforcement::Epochs(epochs) = enforcement {
@@ -212,24 +226,25 @@ impl Checker<'_> {
         if let Some(span) = raw.epoch_tick.as_ref().map(Spanned::span).or(ticks) {
             let message = "only enforcement = \"epochs\" has this parameter; add that, or remove \
                            this";
-            self.problem("epoch_tick", &span, message.to_owned());
+            self.checker.problem("epoch_tick", &span, message.to_owned());
         }
     }
 
-    fn pace(&mut self, raw: &RawParameters, pace: &mut Pace) {
+    fn pace(&mut self, pace: &mut Pace) {
+        let raw = self.raw;
         match raw.pace.as_ref().map(|text| text.get_ref().as_str()) {
             None => {}
             Some("adaptive") => *pace = Pace::Adaptive,
             Some("published") => *pace = Pace::Published,
             Some(other) => {
                 let message = one_of("pace", other, &["adaptive", "published"]);
-                self.problem("pace", &span_of(&raw.pace), message);
+                self.checker.problem("pace", &span_of(&raw.pace), message);
             }
         }
     }
 
-    fn expense(&mut self, raw: &RawParameters, expense: &mut Expense) {
-        let Some(written) = &raw.expense else { return };
+    fn expense(&mut self, expense: &mut Expense) {
+        let Some(written) = &self.raw.expense else { return };
         let text = written.get_ref().text();
         if let Some(share) = parse_percent(&text) {
             *expense = Expense::Share(share);
@@ -240,27 +255,27 @@ impl Checker<'_> {
             Err(error) => {
                 let message =
                     format!("expense: {error}; write bytes a second (64MiB) or a share (5%)");
-                self.problem("expense", &written.span(), message);
+                self.checker.problem("expense", &written.span(), message);
             }
         }
     }
 
-    fn metric(&mut self, raw: &RawParameters) -> Option<Metric> {
-        let written = raw.metric.as_ref()?;
+    fn metric(&mut self) -> Option<Metric> {
+        let written = self.raw.metric.as_ref()?;
         match (written.get_ref().as_str(), parse_percentile(written.get_ref())) {
             ("throughput", _) => Some(Metric::Throughput),
             ("mean", _) => Some(Metric::Mean),
             (_, Some(percent)) => Some(Metric::Percentile(percent)),
             (other, None) => {
                 let message = one_of("metric", other, &["throughput", "mean", "p99"]);
-                self.problem("metric", &written.span(), message);
+                self.checker.problem("metric", &written.span(), message);
                 None
             }
         }
     }
 
-    fn donation(&mut self, raw: &RawParameters, donation: &mut Donation) {
-        let Some(written) = &raw.donation else { return };
+    fn donation(&mut self, donation: &mut Donation) {
+        let Some(written) = &self.raw.donation else { return };
         *donation = match (written.get_ref().as_str(), parse_percent(written.get_ref())) {
             ("adaptive", _) => Donation::Adaptive,
             ("never", _) => Donation::Never,
@@ -268,7 +283,7 @@ impl Checker<'_> {
             (_, Some(step)) => Donation::Steps(step),
             (other, None) => {
                 let message = one_of("donation", other, &["adaptive", "never", "naive", "10%"]);
-                self.problem("donation", &written.span(), message);
+                self.checker.problem("donation", &written.span(), message);
                 return;
             }
         };

@@ -7,9 +7,9 @@ use entresol_cache::Cache;
 use entresol_media::cost;
 use toml::Spanned;
 
-use super::access;
 use super::check::Checker;
 use super::{ConfigError, Origin, RawConfig, RawTenant, Settings, TenantSettings};
+use super::{access, admission};
 
 /// Checks the files and sizes that `settings` name.
 pub(super) fn check(
@@ -25,7 +25,7 @@ pub(super) fn check(
         checker.sizes(raw, tenant, settings);
     }
     if checker.problems.is_empty() {
-        checker.admission(raw, settings);
+        admission::check(&mut checker, raw, settings);
     }
     match checker.problems.is_empty() {
         true => Ok(()),

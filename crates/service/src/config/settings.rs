@@ -125,6 +125,10 @@ pub struct TenantSettings {
     pub cost_table: Option<PathBuf>,
     /// Device of the medium, if its path does not tell.
     pub device: Option<String>,
+    /// Requests a second that the tenant may make; 0 is any number.
+    pub requests_per_second: u32,
+    /// Keys a second that `lru_crawler metadump` and `mgdump` may list; 0 refuses them.
+    pub keys_listed_per_second: u32,
     /// Body of the reply to `config get cluster`; none if no machines are configured.
     pub cluster: Option<String>,
     /// Answers every get with this many bytes and every store with success, for measurements only,

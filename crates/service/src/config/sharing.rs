@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use super::check::{Checker, span_of};
 use super::file::SizeText;
-use super::{RawConfig, RawGroup, RawTenant, TenantSettings};
+use super::{RawConfig, RawGroup, RawTenant, TenantSettings, parameters};
 
 /// Maximum number of decisions that the controller can be told to remember.
 const DECISIONS_MAX: i64 = 100_000;
@@ -77,13 +77,24 @@ impl Promises<'_> {
     }
 }
 
-impl Checker<'_> {
-    /// Builds the sharing settings; complaints about them join the problems.
-    pub(super) fn sharing(
-        &mut self,
-        raw: &RawConfig,
-        tenants: &[TenantSettings],
-    ) -> SharingSettings {
+/// Builds the sharing settings; complaints about them join the problems.
+pub(super) fn check(
+    checker: &mut Checker<'_>,
+    raw: &RawConfig,
+    tenants: &[TenantSettings],
+) -> SharingSettings {
+    Sharing { checker, raw }.settings(tenants)
+}
+
+/// Reader of all that a configuration says about sharing, whose problems go to the checker.
+struct Sharing<'c, 'o, 'r> {
+    checker: &'c mut Checker<'o>,
+    raw: &'r RawConfig,
+}
+
+impl Sharing<'_, '_, '_> {
+    fn settings(&mut self, tenants: &[TenantSettings]) -> SharingSettings {
+        let raw = self.raw;
         let mut media: Vec<String> = tenants.iter().map(TenantSettings::device).collect();
         media.sort_unstable();
         media.dedup();
@@ -99,12 +110,12 @@ impl Checker<'_> {
         });
         let members: Vec<Member> = members.collect();
         let groups = raw.group.iter().map(|raw| self.group(raw, media.len())).collect();
-        let policy = self.policy(&raw.sharing.policy, &raw.sharing.parameters);
+        let policy = parameters::policy(self.checker, &raw.sharing.policy, &raw.sharing.parameters);
         let decisions = &raw.sharing.decisions_max;
         let defaults = SharingSettings::new("", PolicySettings::None, Vec::new());
         let decisions_max = defaults.decisions_max as i64;
         let decisions_max =
-            self.count("decisions_max", decisions, decisions_max, 0..=DECISIONS_MAX);
+            self.checker.count("decisions_max", decisions, decisions_max, 0..=DECISIONS_MAX);
         let settings = SharingSettings {
             media,
             policy,
@@ -114,11 +125,11 @@ impl Checker<'_> {
             ..defaults
         };
         // A value that could not be read has a stand-in, which must not be complained about.
-        if self.problems.is_empty()
+        if self.checker.problems.is_empty()
             && let Err(errors) = settings.check()
         {
             for error in errors.0 {
-                self.refuse(raw, &settings, &error);
+                self.refuse(&settings, &error);
             }
         }
         settings
@@ -127,14 +138,18 @@ impl Checker<'_> {
     fn group(&mut self, raw: &Spanned<RawGroup>, media: usize) -> GroupSettings {
         let (span, raw) = (raw.span(), raw.get_ref());
         if raw.name.is_none() {
-            self.problem("name", &span, "a group has no name; add name = \"...\"".to_owned());
+            self.checker.problem(
+                "name",
+                &span,
+                "a group has no name; add name = \"...\"".to_owned(),
+            );
         }
         let name = raw.name.as_ref().map_or("", |name| name.get_ref());
         // A group's limit holds on each medium.
         let everywhere = |share| vec![share; media];
         GroupSettings {
             whole: self.member(TenantId::default(), name, &raw.promises(), everywhere),
-            policy: self.policy(&raw.policy, &raw.parameters),
+            policy: parameters::policy(self.checker, &raw.policy, &raw.parameters),
         }
     }
 
@@ -151,7 +166,7 @@ impl Checker<'_> {
             Some(other) => {
                 let names = ["latency-critical", "best-effort"];
                 let message = one_of("class", other, &names);
-                self.problem("class", &span_of(promises.class), message);
+                self.checker.problem("class", &span_of(promises.class), message);
                 Class::BestEffort
             }
         };
@@ -160,7 +175,7 @@ impl Checker<'_> {
             class,
             target: self.target(promises.target),
             weight: promises.weight.as_ref().map_or(1.0, |weight| *weight.get_ref()),
-            share_max: on(self.percent("share_max", promises.share_max)),
+            share_max: on(self.checker.percent("share_max", promises.share_max)),
             bytes_s_max: self.bytes_s(promises.bytes_s_max),
             slowdown_max: promises.slowdown_max.as_ref().map(|most| *most.get_ref()),
             ..Member::new(id, name)
@@ -176,7 +191,7 @@ impl Checker<'_> {
                 "target is '{text}'; write a percentile and a time, such as \"p99 2ms\" or \
                  \"p99.9 10ms\""
             );
-            self.problem("target", &written.span(), message);
+            self.checker.problem("target", &written.span(), message);
         }
         target
     }
@@ -186,26 +201,19 @@ impl Checker<'_> {
         match written.get_ref().text().parse::<ByteSize>() {
             Ok(size) => Some(size.0 as f64),
             Err(error) => {
-                self.problem("bytes_s_max", &written.span(), format!("bytes_s_max: {error}"));
+                self.checker.problem(
+                    "bytes_s_max",
+                    &written.span(),
+                    format!("bytes_s_max: {error}"),
+                );
                 None
             }
         }
     }
 
-    /// Parses a part of a whole, such as `12.5%`.
-    pub(super) fn percent(&mut self, key: &str, written: &Option<Spanned<String>>) -> Option<f64> {
-        let written = written.as_ref()?;
-        let part = parse_percent(written.get_ref());
-        if part.is_none() {
-            let message =
-                format!("{key} is '{}'; write a part of the whole as \"10%\"", written.get_ref());
-            self.problem(key, &written.span(), message);
-        }
-        part
-    }
-
     /// Reports one of the controller's complaints, with its line.
-    fn refuse(&mut self, raw: &RawConfig, settings: &SharingSettings, error: &SettingsError) {
+    fn refuse(&mut self, settings: &SharingSettings, error: &SettingsError) {
+        let raw = self.raw;
         let place = match error {
             SettingsError::Tenant { tenant, key, .. } => {
                 let called = |name: &Option<Spanned<String>>| {
@@ -227,7 +235,7 @@ impl Checker<'_> {
             _ => None,
         };
         let place = place.or_else(|| raw.sharing.policy.as_ref().map(Spanned::span));
-        self.problem("sharing", &place.unwrap_or_default(), error.to_string());
+        self.checker.problem("sharing", &place.unwrap_or_default(), error.to_string());
     }
 }
 
@@ -243,7 +251,7 @@ fn policy_place(
     let groups = groups.map(|(raw, group)| (&raw.policy, &raw.parameters, group.policy.name()));
     let scopes = whole.into_iter().chain(groups).filter(|(_, _, name)| *name == policy);
     let place = |(name, parameters, _): (&Option<Spanned<String>>, _, _)| {
-        super::parameters::place(parameters, key).or_else(|| name.as_ref().map(Spanned::span))
+        parameters::place(parameters, key).or_else(|| name.as_ref().map(Spanned::span))
     };
     let mut scopes = scopes.map(place);
     scopes.next().flatten()

@@ -2,8 +2,8 @@
 
 use entresol_base::Seconds;
 use entresol_cache::{
-    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, KeyHash, Lookup,
-    PendingRead, Store, StoreMode, Stored,
+    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, Lookup, PendingRead,
+    Store, StoreMode, Stored,
 };
 use entresol_protocol::encode::{self, DebugFacts, MetaFacts, Status, Win};
 use entresol_protocol::{
@@ -12,11 +12,11 @@ use entresol_protocol::{
 };
 
 use super::text::expiry;
-use super::{Call, Flow, Hole, Then};
+use super::{Command, Flow, Hole, Then};
 use crate::detail::Event;
 
-impl Call<'_> {
-    pub(super) fn meta_get(&mut self, request: &MetaGet<'_>, hash: KeyHash) -> Flow {
+impl Command<'_> {
+    pub(super) fn meta_get(&mut self, request: &MetaGet<'_>) -> Flow {
         self.seat.counters.cmd_meta.count();
         let now = self.now.seconds;
         let touch = request.touch.map(|exptime| expiry(exptime, now));
@@ -42,7 +42,7 @@ impl Call<'_> {
             }
         };
         let bytes = &mut self.out.bytes;
-        let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
+        let lookup = self.seat.worker.get(key, self.hash, now, &options, bytes, |meta, out| {
             encode::meta_get_header(out, request, &reported.facts(meta));
         });
         if let Lookup::Hit(meta) | Lookup::Pending(PendingRead { meta, .. }) = &lookup
@@ -53,7 +53,7 @@ impl Call<'_> {
             self.out.bytes.truncate(start);
             let bare = MetaGet { value: false, ..*request };
             encode::meta_get_header(&mut self.out.bytes, &bare, &reported.facts(meta));
-            self.count_lookup(touch.is_some(), true);
+            self.seat.counters.count_lookup(touch.is_some(), true);
             return Flow::Done;
         }
         self.seat.tenant.detail.count(key, Event::of(&lookup));
@@ -62,10 +62,10 @@ impl Call<'_> {
                 if request.value {
                     self.out.bytes.extend_from_slice(encode::CRLF);
                 }
-                self.count_lookup(touch.is_some(), true);
+                self.seat.counters.count_lookup(touch.is_some(), true);
             }
             Lookup::Miss => {
-                self.count_lookup(touch.is_some(), false);
+                self.seat.counters.count_lookup(touch.is_some(), false);
                 if !request.quiet {
                     let tokens = request.tokens;
                     encode::meta_status(&mut self.out.bytes, Status::Miss, request.key, tokens);
@@ -85,7 +85,7 @@ impl Call<'_> {
         Flow::Done
     }
 
-    pub(super) fn meta_set(&mut self, request: &MetaSet<'_>, hash: KeyHash) -> Flow {
+    pub(super) fn meta_set(&mut self, request: &MetaSet<'_>) -> Flow {
         let now = self.now.seconds;
         let mode = match request.mode {
             MetaStoreMode::Set => StoreMode::Set,
@@ -111,7 +111,7 @@ impl Call<'_> {
         };
         let mut buffer = KeyBuffer::default();
         let key = request.key.resolve(&mut buffer);
-        let stored = self.seat.worker.store(key, hash, now, &store, self.session.old.as_ref());
+        let stored = self.seat.worker.store(key, self.hash, now, &store, self.old);
         let mut facts = MetaFacts { value_len: request.data.len() as u32, ..MetaFacts::default() };
         let status = match stored {
             Stored::Busy => return self.wait_for_buffer(),
@@ -119,7 +119,7 @@ impl Call<'_> {
             Stored::Stored { cas } => {
                 facts.cas = cas;
                 if joins && asks_for(request.tokens, b's') {
-                    facts.value_len = self.whole_length(key, hash, facts.value_len);
+                    facts.value_len = self.whole_length(key, facts.value_len);
                 }
                 Status::Done
             }
@@ -129,15 +129,15 @@ impl Call<'_> {
             Stored::NotFound if joins => Status::NotStored,
             Stored::NotFound => Status::NotFound,
             Stored::TooLarge | Stored::NoMemory => {
-                self.count_store(&stored, false);
-                self.discard(request.key);
+                self.seat.counters.count_store(&stored, false);
+                self.seat.discard(request.key, self.key, self.now.seconds);
                 let too_large = matches!(stored, Stored::TooLarge);
                 let reply = if too_large { encode::TOO_LARGE } else { encode::NO_MEMORY_STORING };
-                return self.reply(false, reply);
+                return self.out.reply(false, reply);
             }
         };
         self.seat.counters.cmd_meta.count();
-        self.count_store(&stored, compare.is_some());
+        self.seat.counters.count_store(&stored, compare.is_some());
         self.seat.tenant.detail.count(key, Event::Set);
         if !(request.quiet && status == Status::Done) {
             encode::meta_set(&mut self.out.bytes, status, request, &facts);
@@ -146,17 +146,17 @@ impl Call<'_> {
     }
 
     /// Length of a value after an append or prepend; `sent` if the item is no longer there.
-    fn whole_length(&mut self, key: &[u8], hash: KeyHash, sent: u32) -> u32 {
+    fn whole_length(&mut self, key: &[u8], sent: u32) -> u32 {
         let options = GetOptions { value: false, no_bump: true, ..GetOptions::default() };
         let bytes = &mut self.out.bytes;
-        match self.seat.worker.get(key, hash, self.now.seconds, &options, bytes, |_, _| {}) {
+        match self.seat.worker.get(key, self.hash, self.now.seconds, &options, bytes, |_, _| {}) {
             Lookup::Hit(meta) => meta.value_len,
             Lookup::Pending(read) => read.meta.value_len,
             Lookup::Miss => sent,
         }
     }
 
-    pub(super) fn meta_delete(&mut self, request: &MetaDelete<'_>, hash: KeyHash) -> Flow {
+    pub(super) fn meta_delete(&mut self, request: &MetaDelete<'_>) -> Flow {
         let now = self.now.seconds;
         let options = DeleteOptions {
             compare: told(request.compare),
@@ -166,14 +166,13 @@ impl Call<'_> {
             explicit_cas: told(request.explicit_cas),
         };
         let key = request.key.resolve(self.key);
-        let old = self.session.old.as_ref();
-        let status = match self.seat.worker.delete(key, hash, now, &options, old) {
+        let status = match self.seat.worker.delete(key, self.hash, now, &options, self.old) {
             Deleted::Busy => return self.wait_for_buffer(),
             Deleted::Pending(read) => return Flow::Stop(Then::Fetch(read)),
             Deleted::Deleted => Status::Done,
             Deleted::NotFound => Status::NotFound,
             Deleted::Exists => Status::Exists,
-            Deleted::NoMemory => return self.reply(false, encode::NO_MEMORY_STORING),
+            Deleted::NoMemory => return self.out.reply(false, encode::NO_MEMORY_STORING),
         };
         let counters = &self.seat.counters;
         counters.cmd_meta.count();
@@ -190,7 +189,7 @@ impl Call<'_> {
         Flow::Done
     }
 
-    pub(super) fn meta_arithmetic(&mut self, request: &MetaArithmetic<'_>, hash: KeyHash) -> Flow {
+    pub(super) fn meta_arithmetic(&mut self, request: &MetaArithmetic<'_>) -> Flow {
         let now = self.now.seconds;
         let touch = request.touch.map(|exptime| expiry(exptime, now));
         let arithmetic = Arithmetic {
@@ -203,13 +202,12 @@ impl Call<'_> {
             cas: asks_for(request.tokens, b'c'),
         };
         let key = request.key.resolve(self.key);
-        let old = self.session.old.as_ref();
-        let status = match self.seat.worker.arithmetic(key, hash, now, &arithmetic, old) {
+        let status = match self.seat.worker.arithmetic(key, self.hash, now, &arithmetic, self.old) {
             Counted::Busy => return self.wait_for_buffer(),
             Counted::Pending(read) => return Flow::Stop(Then::Fetch(read)),
             Counted::Value { number, meta } => {
                 self.seat.counters.cmd_meta.count();
-                self.count_arithmetic(request.down, true);
+                self.seat.counters.count_arithmetic(request.down, true);
                 if !request.quiet {
                     let vivify = arithmetic
                         .vivify
@@ -223,16 +221,16 @@ impl Call<'_> {
             }
             Counted::NotFound => Status::NotFound,
             Counted::Exists => Status::Exists,
-            Counted::NotNumeric => return self.reply(false, encode::NON_NUMERIC),
-            Counted::NoMemory => return self.reply(false, encode::NO_MEMORY_COUNTING),
+            Counted::NotNumeric => return self.out.reply(false, encode::NON_NUMERIC),
+            Counted::NoMemory => return self.out.reply(false, encode::NO_MEMORY_COUNTING),
         };
         self.seat.counters.cmd_meta.count();
-        self.count_arithmetic(request.down, false);
+        self.seat.counters.count_arithmetic(request.down, false);
         encode::meta_status(&mut self.out.bytes, status, request.key, request.tokens);
         Flow::Done
     }
 
-    pub(super) fn meta_debug(&mut self, request: &MetaDebug<'_>, hash: KeyHash) -> Flow {
+    pub(super) fn meta_debug(&mut self, request: &MetaDebug<'_>) -> Flow {
         self.seat.counters.cmd_meta.count();
         let now = self.now.seconds;
         let options =
@@ -241,9 +239,9 @@ impl Call<'_> {
         let key = request.key.resolve(&mut buffer);
         let bytes = &mut self.out.bytes;
         let none = FlagTokens::default();
-        let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
+        let lookup = self.seat.worker.get(key, self.hash, now, &options, bytes, |meta, out| {
             let facts = Reported { touch: None, vivify: None, tokens: none, now }.facts(meta);
-            let total_bytes = key.len() as u64 + u64::from(meta.value_len) + ITEM_OVERHEAD_BYTES;
+            let total_bytes = total_bytes(key, meta);
             encode::meta_debug(out, request.key, &facts, &DebugFacts { class: 1, total_bytes });
         });
         if matches!(lookup, Lookup::Miss) {
@@ -253,8 +251,13 @@ impl Call<'_> {
     }
 }
 
-/// Bytes that `me` reports for an item besides key and value: its index slot and its header.
+/// Bytes that are reported for an item besides key and value: its index slot and its header.
 const ITEM_OVERHEAD_BYTES: u64 = 16;
+
+/// Bytes that an item takes.
+pub(super) fn total_bytes(key: &[u8], meta: &ItemMeta) -> u64 {
+    key.len() as u64 + u64::from(meta.value_len) + ITEM_OVERHEAD_BYTES
+}
 
 /// Circumstances under which an item is reported to one request.
 #[derive(Clone, Copy)]

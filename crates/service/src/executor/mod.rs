@@ -6,6 +6,7 @@
 //! time most of its memory has arrived.
 
 mod control;
+mod dump;
 mod meta;
 mod output;
 mod plan;
@@ -13,12 +14,14 @@ mod retrieval;
 mod text;
 
 use entresol_base::Nanos;
-use entresol_cache::{KeyHash, OldValue, PendingRead};
+use entresol_cache::{KeyHash, OldValue, PendingRead, Walk};
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
 
 use crate::moment::Now;
 use crate::tenant::Seat;
+use control::Control;
+use dump::KeyList;
 use plan::{Planned, Tail};
 
 pub use output::{Hole, Output};
@@ -49,6 +52,8 @@ pub struct Session {
     keys_done: usize,
     /// Old value that the first request waited for.
     old: Option<OldValue>,
+    /// Position of the list of keys that the first request has begun.
+    listing: Option<Walk>,
 }
 
 impl Session {
@@ -62,6 +67,13 @@ impl Session {
     #[must_use]
     pub fn is_amid_request(&self) -> bool {
         self.is_swallowing() || self.line.is_some()
+    }
+
+    /// Returns true while keys are being listed, which takes many turns.
+    #[inline]
+    #[must_use]
+    pub fn is_listing(&self) -> bool {
+        self.listing.is_some()
     }
 
     /// Returns true while bytes of a refused request are being skipped.
@@ -143,6 +155,18 @@ struct Call<'c> {
     bytes_left: &'c mut usize,
 }
 
+/// Context of executing one command for one key.
+struct Command<'c> {
+    seat: &'c mut Seat,
+    out: &'c mut Output,
+    /// Old value, if the command has waited for it.
+    old: Option<&'c OldValue>,
+    /// Room for a key that is sent in base64.
+    key: &'c mut KeyBuffer,
+    hash: KeyHash,
+    now: Now,
+}
+
 impl Executor {
     /// Executes the whole requests at the front of `input` until a limit of the turn is reached.
     pub fn run(
@@ -158,7 +182,13 @@ impl Executor {
         if session.is_swallowing() {
             return Turn { consumed, then: Then::Read { needed: 1 }, requests: 0 };
         }
-        let mut left = limits.requests;
+        let rate = seat.tenant.requests_per_second();
+        if let Some(until) = seat.tenant.request_pace.wait(now.nanos).filter(|_| rate > 0) {
+            seat.counters.request_waits.count();
+            return Turn { consumed, then: Then::Throttle { until }, requests: 0 };
+        }
+        let mut left = requests_of_turn(limits.requests, rate);
+        let (most, keys_before) = (left, session.keys_done);
         let mut bytes_left = TURN_BYTES;
         let mut planned = plan::recycle(std::mem::take(&mut self.planned));
         let then = loop {
@@ -191,7 +221,21 @@ impl Executor {
         self.planned = plan::recycle(planned);
         let received = input.len();
         debug_assert!(consumed <= received, "{consumed} bytes of {received} are consumed");
-        Turn { consumed, then, requests: limits.requests - left }
+        let requests = most - left;
+        if rate > 0 {
+            // A request for many keys that goes on in the next turn has its first key uncounted.
+            let begun = usize::from(session.keys_done > 0 && session.keys_done != keys_before);
+            seat.tenant.request_pace.note((requests + begun) as u64, rate, now.nanos);
+        }
+        Turn { consumed, then, requests }
+    }
+}
+
+/// Returns the requests that a turn may execute: those of ten milliseconds if they have a rate.
+fn requests_of_turn(limit: usize, per_second: u32) -> usize {
+    match per_second {
+        0 => limit,
+        rate => limit.min((rate / 100).max(1) as usize),
     }
 }
 
@@ -251,7 +295,7 @@ impl<'c> Call<'c> {
                 self.seat.counters.protocol_errors.count();
                 self.count_refusal(refusal);
                 if let Some(key) = discard {
-                    self.discard(key);
+                    self.seat.discard(key, self.key, self.now.seconds);
                 }
                 if let Some(refusal) = reply {
                     self.out.bytes.extend_from_slice(refusal.reply());
@@ -306,21 +350,53 @@ impl<'c> Call<'c> {
             (Request::GetAndTouch { keys, cas, exptime }, _) => {
                 self.get(*keys, *cas, Some(*exptime), hashes)
             }
-            (Request::Store(store), Some(hash)) => self.store(store, hash),
-            (Request::Delete(delete), Some(hash)) => self.delete(delete, hash),
-            (Request::Arithmetic(arithmetic), Some(hash)) => self.arithmetic(arithmetic, hash),
-            (Request::Touch(touch), Some(hash)) => self.touch(touch, hash),
-            (Request::MetaGet(get), Some(hash)) => self.meta_get(get, hash),
-            (Request::MetaSet(set), Some(hash)) => self.meta_set(set, hash),
-            (Request::MetaDelete(delete), Some(hash)) => self.meta_delete(delete, hash),
-            (Request::MetaArithmetic(arithmetic), Some(hash)) => {
-                self.meta_arithmetic(arithmetic, hash)
+            (Request::Store(store), Some(hash)) => self.command(hash).store(store),
+            (Request::Delete(delete), Some(hash)) => self.command(hash).delete(delete),
+            (Request::Arithmetic(arithmetic), Some(hash)) => {
+                self.command(hash).arithmetic(arithmetic)
             }
-            (Request::MetaDebug(debug), Some(hash)) => self.meta_debug(debug, hash),
+            (Request::Touch(touch), Some(hash)) => self.command(hash).touch(touch),
+            (Request::MetaGet(get), Some(hash)) => self.command(hash).meta_get(get),
+            (Request::MetaSet(set), Some(hash)) => self.command(hash).meta_set(set),
+            (Request::MetaDelete(delete), Some(hash)) => self.command(hash).meta_delete(delete),
+            (Request::MetaArithmetic(arithmetic), Some(hash)) => {
+                self.command(hash).meta_arithmetic(arithmetic)
+            }
+            (Request::MetaDebug(debug), Some(hash)) => self.command(hash).meta_debug(debug),
             _ => self.control(request),
         }
     }
 
+    #[inline]
+    fn command(&mut self, hash: KeyHash) -> Command<'_> {
+        let old = self.session.old.as_ref();
+        Command { seat: self.seat, out: self.out, old, key: self.key, hash, now: self.now }
+    }
+
+    fn control(&mut self, request: &Request<'_>) -> Flow {
+        if let Request::LruCrawler { argument } = request {
+            *self.bytes_left = 0;
+            return self.key_list().go_on(argument);
+        }
+        if matches!(request, Request::Stats { .. } | Request::MemoryLimit { .. }) {
+            // These read the whole tenant, so one of them fills a turn.
+            *self.bytes_left = 0;
+        }
+        Control { seat: self.seat, out: self.out, now: self.now }.run(request)
+    }
+
+    fn key_list(&mut self) -> KeyList<'_> {
+        KeyList {
+            tenant: &self.seat.tenant,
+            worker: &mut self.seat.worker,
+            walk: &mut self.session.listing,
+            out: &mut self.out.bytes,
+            now: self.now,
+        }
+    }
+}
+
+impl Command<'_> {
     /// Parks the connection until a write buffer has come back.
     fn wait_for_buffer(&mut self) -> Flow {
         self.seat.counters.write_waits.count();

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use entresol_cache::PendingRead;
 
+use super::Flow;
 use crate::counters::Counters;
 
 /// Replies in the order of their requests.
@@ -31,6 +32,15 @@ pub struct Hole {
 }
 
 impl Output {
+    /// Appends a fixed reply unless the client wants none.
+    #[inline]
+    pub(super) fn reply(&mut self, noreply: bool, reply: &[u8]) -> Flow {
+        if !noreply {
+            self.bytes.extend_from_slice(reply);
+        }
+        Flow::Done
+    }
+
     /// Adds a hole in a reply that is written whole.
     pub(crate) fn add_hole(&mut self, hole: Hole) {
         let (reply, room, end) = (&hole.reply, &hole.read.room, self.bytes.len());
@@ -62,18 +72,10 @@ impl Output {
     pub fn close_holes(&mut self, counters: &Counters) {
         // From the back, so that the ranges of earlier holes stay valid.
         for hole in self.holes.drain(..).rev() {
-            let (commands, hits, misses) = if hole.touch {
-                (&counters.cmd_touch, &counters.touch_hits, &counters.touch_misses)
-            } else {
-                (&counters.cmd_get, &counters.get_hits, &counters.get_misses)
-            };
-            commands.count();
+            counters.count_lookup(hole.touch, !hole.failed);
             if hole.failed {
-                misses.count();
                 counters.medium_read_failures.count();
                 self.bytes.splice(hole.reply, hole.miss);
-            } else {
-                hits.count();
             }
         }
     }

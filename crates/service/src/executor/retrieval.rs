@@ -1,8 +1,8 @@
-//! Retrieval commands, the hit path: get, gets, gat, gats and touch.
+//! Retrieval commands, the hit path: get, gets, gat and gats.
 
 use entresol_cache::{GetOptions, KeyHash, Lookup};
 use entresol_protocol::encode::{self, ValueFacts};
-use entresol_protocol::{Exptime, Keys, Request, Touch};
+use entresol_protocol::{Exptime, Keys, Request};
 
 use super::text::expiry;
 use super::{Call, Flow, Hole};
@@ -52,7 +52,7 @@ impl Call<'_> {
             encode::value_header(&mut self.out.bytes, key, facts);
             self.out.bytes.extend_from_slice(&null_store.value);
             self.out.bytes.extend_from_slice(encode::CRLF);
-            return self.count_lookup(false, true);
+            return self.seat.counters.count_lookup(false, true);
         }
         let start = self.out.bytes.len();
         let cas = options.cas;
@@ -70,11 +70,11 @@ impl Call<'_> {
         match lookup {
             Lookup::Hit(_) => {
                 self.out.bytes.extend_from_slice(encode::CRLF);
-                self.count_lookup(touch, true);
+                self.seat.counters.count_lookup(touch, true);
                 self.seat.tenant.detail.count(key, Event::Hit);
             }
             Lookup::Miss => {
-                self.count_lookup(touch, false);
+                self.seat.counters.count_lookup(touch, false);
                 self.seat.tenant.detail.count(key, Event::Miss);
             }
             Lookup::Pending(read) => {
@@ -85,32 +85,5 @@ impl Call<'_> {
                 self.out.add_hole(Hole { reply, read, miss, touch, failed: false });
             }
         }
-    }
-
-    /// Counts a lookup that needs no more reading.
-    #[inline]
-    pub(super) fn count_lookup(&self, touch: bool, hit: bool) {
-        let counters = &self.seat.counters;
-        let (commands, hits, misses) = if touch {
-            (&counters.cmd_touch, &counters.touch_hits, &counters.touch_misses)
-        } else {
-            (&counters.cmd_get, &counters.get_hits, &counters.get_misses)
-        };
-        commands.count();
-        if hit { hits.count() } else { misses.count() }
-    }
-
-    pub(super) fn touch(&mut self, touch: &Touch<'_>, hash: KeyHash) -> Flow {
-        let options = GetOptions {
-            value: false,
-            touch: Some(expiry(touch.exptime, self.now.seconds)),
-            ..GetOptions::default()
-        };
-        let now = self.now.seconds;
-        let lookup =
-            self.seat.worker.get(touch.key, hash, now, &options, &mut self.out.bytes, |_, _| {});
-        let found = !matches!(lookup, Lookup::Miss);
-        self.count_lookup(true, found);
-        self.reply(touch.noreply, if found { encode::TOUCHED } else { encode::NOT_FOUND })
     }
 }

@@ -9,7 +9,7 @@ use entresol_cache::Cache;
 use entresol_media::Limit;
 
 use super::*;
-use crate::config;
+use crate::config::{self, TenantSettings};
 use crate::tenant::{ServerFacts, Tenant};
 
 /// One connection to a tenant of its own.
@@ -50,6 +50,13 @@ impl Client {
         }
     }
 
+    fn change(&mut self, change: impl Fn(&mut TenantSettings)) {
+        let tenant = &self.seat.tenant;
+        let mut settings = tenant.settings();
+        change(&mut settings);
+        tenant.change_settings(settings, tenant.limits());
+    }
+
     fn turn(&mut self) -> Then {
         let now = Now { nanos: self.clock.now(), seconds: self.clock.seconds() };
         let turn = self.executor.run(
@@ -62,6 +69,22 @@ impl Client {
         );
         self.input.drain(..turn.consumed);
         turn.then
+    }
+
+    /// Sends a request and lets the time pass for which it is parked.
+    fn send_patiently(&mut self, text: &[u8]) -> String {
+        self.input.extend_from_slice(text);
+        loop {
+            match self.turn() {
+                Then::Yield => {}
+                Then::Park { until } | Then::Throttle { until } => {
+                    self.clock.advance(until.since(self.clock.now()));
+                }
+                _ => {
+                    return String::from_utf8_lossy(&std::mem::take(&mut self.output.bytes)).into();
+                }
+            }
+        }
     }
 
     fn send(&mut self, text: &[u8]) -> String {
@@ -437,4 +460,71 @@ fn a_cluster_is_named_if_the_configuration_names_it() {
     client.seat.tenant.change_settings(settings.tenants[0].clone(), limits);
     let expected = "CONFIG cluster 0 32\r\n7\none||11211 two.example||11212\n\r\nEND\r\n";
     assert_eq!(client.send(b"config get cluster\r\n"), expected);
+}
+
+#[test]
+fn keys_are_listed_where_that_is_allowed_and_at_its_pace() {
+    const ITEMS: usize = 3000;
+    let mut client = Client::new();
+    let refused = "CLIENT_ERROR lru crawler disabled\r\n";
+    assert_eq!(client.send(b"lru_crawler metadump all\r\n"), refused);
+    let allowed = TenantSettings { keys_listed_per_second: 1000, ..client.seat.tenant.settings() };
+    client.seat.tenant.change_settings(allowed, client.seat.tenant.limits());
+    for number in 0..ITEMS {
+        client.send(format!("set key:{number} 0 0 1\r\nv\r\n").as_bytes());
+    }
+    client.send(b"set gone 0 1 1\r\nv\r\nset odd\xC3\xA9% 7 100 2\r\nab\r\nget odd\xC3\xA9%\r\n");
+    client.send(b"ms AAH/ 1 b\r\nv\r\n");
+    client.clock.advance(Duration::from_secs(2));
+    let began = client.clock.now();
+    let listed = client.send_patiently(b"lru_crawler metadump all\r\n");
+    let took = client.clock.now().since(began);
+    // The last keys are not waited for.
+    assert!(took > Duration::from_millis(2500), "{ITEMS} keys took {took:?} at 1000 a second");
+    let mut lines: Vec<&str> = listed.strip_suffix("END\r\n").unwrap().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.len(), ITEMS + 2, "{listed}");
+    lines.dedup();
+    assert_eq!(lines.len(), ITEMS + 2, "{listed}");
+    let named = |key: &str| lines.iter().any(|line| line.starts_with(&format!("key={key} ")));
+    assert!((0..ITEMS).all(|number| named(&format!("key%3A{number}"))));
+    assert!(named("%00%01%FF") && !named("gone"));
+    let odd = lines.iter().find(|line| line.starts_with("key=odd%C3%A9%25 exp=1700000100 "));
+    let odd = odd.expect("the item with an expiry");
+    assert!(odd.contains(" fetch=yes cls=1 ") && odd.ends_with(" flags=7"), "{odd}");
+
+    client.clock.advance(Duration::from_secs(10));
+    let listed = client.send_patiently(b"lru_crawler mgdump hash\r\nmn\r\n");
+    let listed = listed.strip_suffix("EN\r\nMN\r\n").unwrap();
+    assert_eq!(listed.lines().count(), ITEMS + 2);
+    assert!(listed.contains("mg key:7\r\n") && listed.contains("mg AAH/ b\r\n"), "{listed}");
+    client.clock.advance(Duration::from_secs(10));
+    assert_eq!(client.send(b"lru_crawler metadump 2\r\n"), "END\r\n");
+    assert_eq!(client.send(b"lru_crawler metadump 0\r\n"), "BADCLASS invalid class id\r\n");
+    assert_eq!(client.send(b"lru_crawler enable\r\nlru_crawler\r\n"), "ERROR\r\nERROR\r\n");
+}
+
+#[test]
+fn requests_beyond_the_rate_wait_and_are_answered_in_order() {
+    let mut client = Client::new();
+    client.change(|settings| settings.requests_per_second = 500);
+    let gets: String = (0..500).map(|key| format!("get {key}\r\nmn\r\n")).collect();
+    let began = client.clock.now();
+    assert_eq!(client.send_patiently(gets.as_bytes()), "END\r\nMN\r\n".repeat(500));
+    let took = client.clock.now().since(began);
+    // The first and the last turn wait for nothing.
+    let allowed = Duration::from_millis(1980)..=Duration::from_millis(2000);
+    assert!(allowed.contains(&took), "1000 requests took {took:?} at 500 a second");
+    // Each key of a request for many counts.
+    client.clock.advance(Duration::from_secs(1));
+    let began = client.clock.now();
+    let line =
+        format!("get {}\r\n", (0..100).map(|it| it.to_string()).collect::<Vec<_>>().join(" "));
+    assert_eq!(client.send_patiently(line.as_bytes()), "END\r\n");
+    let took = client.clock.now().since(began);
+    assert!(took >= Duration::from_millis(180), "100 keys took {took:?} at 500 a second");
+    client.change(|settings| settings.requests_per_second = 0);
+    let began = client.clock.now();
+    assert_eq!(client.send_patiently(gets.as_bytes()), "END\r\nMN\r\n".repeat(500));
+    assert_eq!(client.clock.now(), began);
 }

@@ -1,13 +1,14 @@
-//! Classic commands that change an item: stores, delete, incr and decr.
+//! Classic commands that change an item: stores, touch, delete, incr and decr.
 
 use entresol_base::Seconds;
 use entresol_cache::{
-    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, KeyHash, Store, StoreMode, Stored,
+    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, Lookup, Store, StoreMode,
+    Stored,
 };
 use entresol_protocol::encode;
-use entresol_protocol::{Exptime, Key, Lifetime, StoreVerb};
+use entresol_protocol::{Exptime, Key, Lifetime, StoreVerb, Touch};
 
-use super::{Call, Flow, Then};
+use super::{Command, Flow, Then};
 use crate::detail::Event;
 
 /// Translates a request's expiry time for the cache.
@@ -19,19 +20,10 @@ pub(super) fn expiry(exptime: Exptime, now: Seconds) -> Expiry {
     }
 }
 
-impl Call<'_> {
-    /// Appends a fixed reply unless the client wants none.
-    #[inline]
-    pub(super) fn reply(&mut self, noreply: bool, reply: &[u8]) -> Flow {
-        if !noreply {
-            self.out.bytes.extend_from_slice(reply);
-        }
-        Flow::Done
-    }
-
-    pub(super) fn store(&mut self, request: &entresol_protocol::Store<'_>, hash: KeyHash) -> Flow {
+impl Command<'_> {
+    pub(super) fn store(&mut self, request: &entresol_protocol::Store<'_>) -> Flow {
         if self.seat.null_store.is_some() {
-            return self.reply(request.noreply, encode::STORED);
+            return self.out.reply(request.noreply, encode::STORED);
         }
         let (mode, compare) = match request.verb {
             StoreVerb::Set => (StoreMode::Set, None),
@@ -52,8 +44,8 @@ impl Call<'_> {
             invalidate: false,
             cas: false,
         };
-        let old = self.session.old.as_ref();
-        let stored = self.seat.worker.store(request.key, hash, self.now.seconds, &store, old);
+        let (key, now) = (request.key, self.now.seconds);
+        let stored = self.seat.worker.store(key, self.hash, now, &store, self.old);
         let reply = match stored {
             Stored::Busy => return self.wait_for_buffer(),
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
@@ -64,48 +56,32 @@ impl Call<'_> {
             Stored::TooLarge => encode::TOO_LARGE,
             Stored::NoMemory => encode::NO_MEMORY_STORING,
         };
-        self.count_store(&stored, compare.is_some());
+        self.seat.counters.count_store(&stored, compare.is_some());
         self.seat.tenant.detail.count(request.key, Event::Set);
         if mode == StoreMode::Set && matches!(stored, Stored::TooLarge | Stored::NoMemory) {
-            self.discard(Key::Text(request.key));
+            self.seat.discard(Key::Text(request.key), self.key, self.now.seconds);
         }
-        self.reply(request.noreply, reply)
+        self.out.reply(request.noreply, reply)
     }
 
-    /// Counts a finished store.
-    pub(super) fn count_store(&self, stored: &Stored, compared: bool) {
-        let counters = &self.seat.counters;
-        // A store that finds no room has not begun, to memcached.
-        if !matches!(stored, Stored::TooLarge | Stored::NoMemory) {
-            counters.cmd_set.count();
-        }
-        match stored {
-            Stored::Stored { .. } if compared => counters.cas_hits.count(),
-            Stored::Exists => counters.cas_badval.count(),
-            Stored::NotFound if compared => counters.cas_misses.count(),
-            Stored::TooLarge => counters.store_too_large.count(),
-            Stored::NoMemory => counters.store_no_memory.count(),
-            _ => {}
-        }
-    }
-
-    /// Drops the item whose new value was refused: no value is better than the old one.
-    pub(super) fn discard(&mut self, key: Key<'_>) {
-        let key = key.resolve(self.key);
-        let hash = self.seat.worker.hash(key);
+    pub(super) fn touch(&mut self, touch: &Touch<'_>) -> Flow {
+        let options = GetOptions {
+            value: false,
+            touch: Some(expiry(touch.exptime, self.now.seconds)),
+            ..GetOptions::default()
+        };
         let now = self.now.seconds;
-        self.seat.worker.delete(key, hash, now, &DeleteOptions::default(), None);
+        let bytes = &mut self.out.bytes;
+        let lookup = self.seat.worker.get(touch.key, self.hash, now, &options, bytes, |_, _| {});
+        let found = !matches!(lookup, Lookup::Miss);
+        self.seat.counters.count_lookup(true, found);
+        self.out.reply(touch.noreply, if found { encode::TOUCHED } else { encode::NOT_FOUND })
     }
 
-    pub(super) fn delete(
-        &mut self,
-        request: &entresol_protocol::Delete<'_>,
-        hash: KeyHash,
-    ) -> Flow {
+    pub(super) fn delete(&mut self, request: &entresol_protocol::Delete<'_>) -> Flow {
         let options = DeleteOptions::default();
-        let old = self.session.old.as_ref();
-        let now = self.now.seconds;
-        let reply = match self.seat.worker.delete(request.key, hash, now, &options, old) {
+        let (key, now) = (request.key, self.now.seconds);
+        let reply = match self.seat.worker.delete(key, self.hash, now, &options, self.old) {
             Deleted::Busy => return self.wait_for_buffer(),
             Deleted::Pending(read) => return Flow::Stop(Then::Fetch(read)),
             Deleted::Deleted => {
@@ -119,14 +95,10 @@ impl Call<'_> {
             }
             Deleted::NoMemory => encode::NO_MEMORY_STORING,
         };
-        self.reply(request.noreply, reply)
+        self.out.reply(request.noreply, reply)
     }
 
-    pub(super) fn arithmetic(
-        &mut self,
-        request: &entresol_protocol::Arithmetic<'_>,
-        hash: KeyHash,
-    ) -> Flow {
+    pub(super) fn arithmetic(&mut self, request: &entresol_protocol::Arithmetic<'_>) -> Flow {
         let arithmetic = Arithmetic {
             delta: request.delta,
             down: request.down,
@@ -136,37 +108,26 @@ impl Call<'_> {
             vivify: None,
             cas: false,
         };
-        let old = self.session.old.as_ref();
-        let now = self.now.seconds;
-        let counted = self.seat.worker.arithmetic(request.key, hash, now, &arithmetic, old);
+        let (key, now) = (request.key, self.now.seconds);
+        let counted = self.seat.worker.arithmetic(key, self.hash, now, &arithmetic, self.old);
         let reply = match counted {
             Counted::Busy => return self.wait_for_buffer(),
             Counted::Pending(read) => return Flow::Stop(Then::Fetch(read)),
             Counted::Value { number, .. } => {
-                self.count_arithmetic(request.down, true);
+                self.seat.counters.count_arithmetic(request.down, true);
                 if !request.noreply {
                     encode::counter(&mut self.out.bytes, number);
                 }
                 return Flow::Done;
             }
             Counted::NotFound => {
-                self.count_arithmetic(request.down, false);
+                self.seat.counters.count_arithmetic(request.down, false);
                 encode::NOT_FOUND
             }
             Counted::NotNumeric => encode::NON_NUMERIC,
             Counted::Exists => encode::EXISTS,
             Counted::NoMemory => encode::NO_MEMORY_COUNTING,
         };
-        self.reply(request.noreply, reply)
-    }
-
-    pub(super) fn count_arithmetic(&self, down: bool, hit: bool) {
-        let counters = &self.seat.counters;
-        match (down, hit) {
-            (false, true) => counters.incr_hits.count(),
-            (false, false) => counters.incr_misses.count(),
-            (true, true) => counters.decr_hits.count(),
-            (true, false) => counters.decr_misses.count(),
-        }
+        self.out.reply(request.noreply, reply)
     }
 }

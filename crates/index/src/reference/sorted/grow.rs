@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use entresol_media::Region;
 
 use super::node::{Link, Node};
-use super::{Place, Style, Tree};
+use super::nodes::Place;
+use super::{Style, Tree};
 use crate::IndexError;
 use crate::keys::Keys;
 
@@ -18,14 +19,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         record: (u64, u64),
     ) -> Result<Option<u64>, IndexError> {
         let &Place { node, state, position, .. } = place;
-        if self.put(node, state, position, record) {
+        if node.put(&self.nodes.shape, state, position, record) {
             return Ok(None);
         }
-        if state.count() < self.shape.compact_below {
+        if state.count() < self.nodes.shape.compact_below {
             self.compactions.fetch_add(1, Relaxed);
             let rank = state.count_before(position);
-            let state = self.compact(node, state);
-            self.put(node, state, rank, record);
+            let state = node.compact(state);
+            node.put(&self.nodes.shape, state, rank, record);
             return Ok(None);
         }
         self.split(place, record).map(Some)
@@ -45,7 +46,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
         let (rank, link, middle) = (state.count_before(position), node.link(), records[stay]);
         let last = if rank == stay { record } else { records[stay - 1] };
-        let low = self.low_between(link.level(), last, middle)?;
+        let low = self.nodes.low_between(link.level(), last, middle)?;
         let goes = rank > stay;
         if goes {
             records.copy_within(rank..count, rank + 1);
@@ -54,7 +55,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         // In an inner node the middle record's key becomes the new node's low key, and no record.
         let (leftmost, first) = if link.level() > 0 { (middle.1, stay + 1) } else { (0, stay) };
         let upper = &records[first..count + usize::from(goes)];
-        let new = self.make(link, leftmost, low, upper)?;
+        let new = self.nodes.make(link, leftmost, low, upper)?;
         node.set_link(Link::new(new, link.level()).with_skip(link.skip()));
         let kept = (0..state.tail()).filter(|&slot| state.has(slot)).take(stay);
         let state = state.with_bits(kept.fold(0, |bits, slot| bits | 1 << slot));
@@ -62,14 +63,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         node.set_state(state);
         self.splits.fetch_add(1, Relaxed);
         if !K::WHOLE {
-            self.clear_rest(node, state, |_| true);
+            node.clear_rest(&self.nodes.shape, state, |_| true);
         }
         if !goes {
-            self.put(node, state, position.min(state.tail()), record);
+            node.put(&self.nodes.shape, state, position.min(state.tail()), record);
         }
         if !K::WHOLE {
             // The split is done in any case: the words only tell less than they could.
-            drop(self.reword(node));
+            drop(self.nodes.reword(node));
         }
         Ok(new)
     }
@@ -86,7 +87,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Makes a node known to the level above, if it is not.
     #[cold]
     pub(super) fn adopt(&self, child: u64) -> Result<(), IndexError> {
-        let node = self.node(child)?;
+        let node = self.nodes.node(child)?;
         let (low, level) = (node.low(), node.link().level() + 1);
         let split = loop {
             let Some(place) = self.find_low(low, level)? else {
@@ -98,9 +99,9 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             if let Some(unknown) = place.unknown {
                 self.adopt(unknown)?;
             }
-            let Some(_latched) = self.latch(&place) else { continue };
+            let Some(_latched) = self.nodes.latch(&place) else { continue };
             let parent = place.node;
-            let slot = self.slot_of_low(&place, low);
+            let slot = self.nodes.slot_of_low(&place, low);
             let known = slot.map_or(parent.leftmost(), |slot| parent.value(slot));
             if known == child || self.is_leaving(node) {
                 return Ok(());
@@ -109,7 +110,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                 let what = format!("it has {known} where {child} should be");
                 return Err(IndexError::damaged(parent.at, what));
             }
-            break self.add_here(&place, (self.word_of_low(parent, low)?, child))?;
+            break self.add_here(&place, (self.nodes.word_of_low(parent, low)?, child))?;
         };
         match split {
             Some(new) => self.adopt(new),
@@ -120,14 +121,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Returns true if a merge is removing a node, or has removed it.
     fn is_leaving(&self, node: Node<'_, R>) -> bool {
         let state = node.state();
-        state.is_of(self.opening) && state.is_leaving()
+        state.is_of(self.nodes.opening) && state.is_leaving()
     }
 
     /// Puts a root above the root, with links to it and to one of the nodes behind it. Returns true
     /// if the root was of this level.
     fn grow(&self, child: u64) -> Result<bool, IndexError> {
         let _held = self.rooting.lock();
-        let (root, child) = (self.root()?, self.node(child)?);
+        let (root, child) = (self.root()?, self.nodes.node(child)?);
         let level = child.link().level();
         if root.link().level() != level {
             return Ok(false);
@@ -137,7 +138,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             return Ok(true);
         }
         let records = [(child.low(), child.at)];
-        let new = self.make(Link::new(0, level + 1), root.at, 0, &records)?;
+        let new = self.nodes.make(Link::new(0, level + 1), root.at, 0, &records)?;
         self.set_root(new);
         Ok(true)
     }

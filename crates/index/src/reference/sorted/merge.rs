@@ -3,10 +3,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use entresol_base::sync::MutexGuard;
 use entresol_media::Region;
 
 use super::node::{Link, Node, SLOTS_MAX, State};
-use super::write::Lines;
+use super::nodes::Nodes;
 use super::{Style, Tree};
 use crate::IndexError;
 use crate::keys::Keys;
@@ -45,24 +46,36 @@ impl Moved {
     }
 }
 
-impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
+/// The merge that goes on in a tree: there is one at a time.
+pub(super) struct Merge<'t, R, S, K> {
+    tree: &'t Tree<R, S, K>,
+    nodes: &'t Nodes<R, S, K>,
+    _held: MutexGuard<'t, ()>,
+}
+
+impl<'t, R: Region, S: Style, K: Keys<R>> Merge<'t, R, S, K> {
+    /// Begins a merge, once no other goes on.
+    #[cold]
+    pub(super) fn begin(tree: &'t Tree<R, S, K>) -> Self {
+        Merge { tree, nodes: &tree.nodes, _held: tree.merging.lock() }
+    }
+
     /// Merges a node that has few records with a neighbour, then nodes above it that have few.
     #[cold]
-    pub(super) fn merge_up(&self, small: Node<'_, R>) -> Result<(), IndexError> {
-        let _held = self.merging.lock();
-        let mut next = Some(small);
-        while let Some(small) = next {
-            next = self.merge(small)?;
+    pub(super) fn upwards(&self, small: Node<'_, R>) -> Result<(), IndexError> {
+        let mut small = self.merge(small)?;
+        while let Some(above) = small {
+            small = self.merge(above)?;
         }
         Ok(())
     }
 
     /// Merges a node; returns the node above if that one has few records now.
     fn merge(&self, small: Node<'_, R>) -> Result<Option<Node<'_, R>>, IndexError> {
-        if self.look(small)?.1.count() >= self.shape.merge_below {
+        if self.nodes.look(small)?.1.count() >= self.nodes.shape.merge_below {
             return Ok(None);
         }
-        if self.root()?.at == small.at {
+        if self.tree.root()?.at == small.at {
             self.shrink()?;
             return Ok(None);
         }
@@ -77,27 +90,27 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         };
         match self.absorb(left, right) {
             Ok(new) => {
-                self.merges.fetch_add(1, Relaxed);
-                self.pool.retire(right.at);
-                self.keys.retire_low(&self.pool, right.low());
-                new.map_or(Ok(()), |new| self.adopt_if_room(new))?;
+                self.tree.merges.fetch_add(1, Relaxed);
+                self.nodes.pool.retire(right.at);
+                self.nodes.keys.retire_low(&self.nodes.pool, right.low());
+                new.map_or(Ok(()), |new| self.tree.adopt_if_room(new))?;
             }
             Err(error) => {
                 self.unmark_leaving(right);
-                self.adopt_if_room(right.at)?;
+                self.tree.adopt_if_room(right.at)?;
                 if !matches!(error, IndexError::Full { .. }) {
                     return Err(error);
                 }
             }
         }
-        Ok((left_over < self.shape.merge_below).then_some(parent))
+        Ok((left_over < self.nodes.shape.merge_below).then_some(parent))
     }
 
     /// Returns a node and a neighbour under one parent: the one before it, unless only the one
     /// behind it fits. `None` if neither fits and the node has enough records.
     fn pair(&self, small: Node<'_, R>) -> Result<Option<Pair<'_, R>>, IndexError> {
         let (before, after) = loop {
-            let Some(place) = self.find_low(small.low(), small.link().level() + 1)? else {
+            let Some(place) = self.tree.find_low(small.low(), small.link().level() + 1)? else {
                 return Ok(None);
             };
             let (parent, state) = (place.node, place.state);
@@ -108,14 +121,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             let pairs = || children().zip(children().skip(1));
             let before = pairs().find(|&(_, right)| right == small.at);
             let after = pairs().find(|&(left, _)| left == small.at);
-            if self.is_true(parent, place.seen, state) {
+            if self.nodes.is_true(parent, place.seen, state) {
                 break (before, after);
             }
         };
-        let must_share = self.look(small)?.1.count() < self.shape.share_below;
+        let must_share = self.nodes.look(small)?.1.count() < self.nodes.shape.share_below;
         let mut chosen = None;
         for (left, right) in before.into_iter().chain(after) {
-            let pair = Pair { left: self.node(left)?, right: self.node(right)? };
+            let pair = Pair { left: self.nodes.node(left)?, right: self.nodes.node(right)? };
             if self.fit(&pair)? {
                 return Ok(Some(pair));
             }
@@ -127,18 +140,18 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Returns true if one node can hold the records of both.
     fn fit(&self, pair: &Pair<'_, R>) -> Result<bool, IndexError> {
         let leftmost = usize::from(pair.right.link().level() > 0);
-        let count = |node| self.look(node).map(|(_, state)| state.count());
-        Ok(count(pair.left)? + count(pair.right)? + leftmost <= self.shape.records)
+        let count = |node| self.nodes.look(node).map(|(_, state)| state.count());
+        Ok(count(pair.left)? + count(pair.right)? + leftmost <= self.nodes.shape.records)
     }
 
     /// Marks a node as leaving.
     fn mark_leaving(&self, node: Node<'_, R>) -> Result<bool, IndexError> {
         loop {
-            let (seen, state) = self.look(node)?;
+            let (seen, state) = self.nodes.look(node)?;
             if state.is_leaving() {
                 return Ok(false);
             }
-            if let Some(_latched) = self.latches.lock_unchanged(node.at, seen) {
+            if let Some(_latched) = self.nodes.latches.lock_unchanged(node.at, seen) {
                 node.set_state(state.leaving());
                 return Ok(true);
             }
@@ -146,7 +159,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     }
 
     fn unmark_leaving(&self, node: Node<'_, R>) {
-        let _latched = self.latches.lock(node.at);
+        let _latched = self.nodes.latches.lock(node.at);
         node.set_state(node.state().staying());
     }
 
@@ -154,16 +167,16 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// in it. `None` if it is not there, or leftmost.
     fn disown(&self, child: Node<'_, R>) -> Result<Option<(Node<'_, R>, usize)>, IndexError> {
         loop {
-            let Some(place) = self.find_low(child.low(), child.link().level() + 1)? else {
+            let Some(place) = self.tree.find_low(child.low(), child.link().level() + 1)? else {
                 return Ok(None);
             };
-            let Some(_latched) = self.latch(&place) else { continue };
+            let Some(_latched) = self.nodes.latch(&place) else { continue };
             let (parent, state) = (place.node, place.state);
-            let slot = self.slot_of_low(&place, child.low());
+            let slot = self.nodes.slot_of_low(&place, child.low());
             let Some(slot) = slot.filter(|&slot| parent.value(slot) == child.at) else {
                 return Ok(None);
             };
-            self.take(parent, state, slot);
+            parent.take(state, slot, S::IN_PLACE);
             return Ok(Some((parent, state.count() - 1)));
         }
     }
@@ -173,16 +186,18 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     fn absorb(&self, left: Node<'_, R>, right: Node<'_, R>) -> Result<Option<u64>, IndexError> {
         let mut before = left;
         loop {
-            let (seen, state) = self.look(before)?;
+            let (seen, state) = self.nodes.look(before)?;
             let link = before.link();
-            if !self.latches.is_unchanged(before.at, seen) {
+            if !self.nodes.latches.is_unchanged(before.at, seen) {
                 continue;
             }
             if link.next() != right.at {
-                before = self.node(link.next())?;
+                before = self.nodes.node(link.next())?;
                 continue;
             }
-            let Some(_latched) = self.latches.lock_unchanged(before.at, seen) else { continue };
+            let Some(_latched) = self.nodes.latches.lock_unchanged(before.at, seen) else {
+                continue;
+            };
             debug_assert!(
                 right.state().is_leaving() && !right.state().is_gone() && !state.is_gone(),
                 "node {} joins {}, and one of them is no longer there",
@@ -204,12 +219,12 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     ) -> Result<Option<u64>, IndexError> {
         let (mut moved, link) = (Moved::of(right), right.link());
         if !K::WHOLE {
-            self.make_comparable(left, link.next(), moved.records_mut())?;
+            self.nodes.make_comparable(left, link.next(), moved.records_mut())?;
         }
         let moved = moved.records();
         let total = state.count() + moved.len();
-        if total <= self.shape.records {
-            let state = self.append(left, state, moved);
+        if total <= self.nodes.shape.records {
+            let state = left.append(&self.nodes.shape, state, moved);
             left.set_link(link.with_skip(left.link().skip()));
             left.set_state(state);
             return Ok(None);
@@ -227,12 +242,12 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             let (lower, upper) = moved.split_at(stay - state.count());
             let last = lower.last().copied().or_else(|| left.records(state).last());
             let new = self.make_of(link, last, upper)?;
-            (self.append(left, state, lower), new)
+            (left.append(&self.nodes.shape, state, lower), new)
         };
         left.set_link(Link::new(new, link.level()).with_skip(left.link().skip()));
         left.set_state(state);
         if !K::WHOLE {
-            self.clear_rest(left, state, |_| true);
+            left.clear_rest(&self.nodes.shape, state, |_| true);
         }
         Ok(Some(new))
     }
@@ -246,48 +261,30 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         records: &[(u64, u64)],
     ) -> Result<u64, IndexError> {
         let first = records[0];
-        let low = self.low_between(link.level(), last.unwrap_or((0, 0)), first)?;
+        let low = self.nodes.low_between(link.level(), last.unwrap_or((0, 0)), first)?;
         match link.level() {
-            0 => self.make(link, 0, low, records),
-            _ => self.make(link, first.1, low, &records[1..]),
+            0 => self.nodes.make(link, 0, low, records),
+            _ => self.nodes.make(link, first.1, low, &records[1..]),
         }
-    }
-
-    /// Writes records behind all others. They do not count until a link is stored that lets them;
-    /// older contents of the slots must not count then.
-    fn append(&self, node: Node<'_, R>, state: State, records: &[(u64, u64)]) -> State {
-        let fits = state.tail() + records.len() <= self.shape.records;
-        let state = if fits { state } else { self.compact(node, state) };
-        let (tail, mut bits) = (state.tail(), state.bits());
-        let mut lines = Lines::new(self.region());
-        for (slot, &(key, value)) in (tail..).zip(records) {
-            lines.put(node, slot, [key, value]);
-            bits |= 1 << slot;
-        }
-        for slot in tail + records.len()..self.shape.records {
-            if !node.is_hole(slot) {
-                lines.clear(node, slot);
-            }
-        }
-        lines.finish();
-        state.with_bits(bits)
     }
 
     /// Makes the root's only child the root.
     fn shrink(&self) -> Result<(), IndexError> {
-        let _held = self.rooting.lock();
+        let _held = self.tree.rooting.lock();
         loop {
-            let root = self.root()?;
-            let (seen, state) = self.look(root)?;
+            let root = self.tree.root()?;
+            let (seen, state) = self.nodes.look(root)?;
             let link = root.link();
             if link.level() == 0 || link.next() != 0 || state.count() > 0 {
                 return Ok(());
             }
-            let child = self.node(root.leftmost())?;
-            let Some(_latched) = self.latches.lock_unchanged(root.at, seen) else { continue };
-            self.set_root(child.at);
+            let child = self.nodes.node(root.leftmost())?;
+            let Some(_latched) = self.nodes.latches.lock_unchanged(root.at, seen) else {
+                continue;
+            };
+            self.tree.set_root(child.at);
             root.set_state(state.gone());
-            self.pool.retire(root.at);
+            self.nodes.pool.retire(root.at);
         }
     }
 }

@@ -148,7 +148,7 @@ impl State {
 /// useless.
 #[derive(Debug)]
 pub(super) struct Node<'a, R> {
-    region: &'a R,
+    pub(super) region: &'a R,
     pub(super) at: u64,
 }
 

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use entresol_media::Region;
 
+use super::merge::Merge;
+use super::nodes::Place;
 use super::records::Goal;
-use super::{Place, Style, Tree};
+use super::walk::Walk;
+use super::{Style, Tree};
 use crate::index::check_value;
 use crate::keys::Keys;
 use crate::root::durable;
@@ -31,32 +34,25 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Returns the leaf for a key that is its word.
     pub(super) fn leaf_of(&self, word: u64) -> Result<Place<'_, R>, IndexError> {
         let mut scratch = K::Scratch::default();
-        self.leaf(self.at_low(word, &mut scratch)?)
+        self.leaf(self.nodes.at_low(word, &mut scratch)?)
     }
 
     /// Unwraps a leaf that was found: there is always one.
     #[inline]
     fn there<'a>(&self, found: Option<Place<'a, R>>) -> Result<Place<'a, R>, IndexError> {
-        found.ok_or_else(|| IndexError::damaged(self.pool.root(self.root), "the tree has no leaf"))
-    }
-
-    /// Returns the slot of a key in the leaf that covers it.
-    #[inline]
-    fn slot_of(&self, place: &Place<'_, R>, key: &K::Key) -> Option<usize> {
-        if K::WHOLE {
-            return place.node.slot_of(K::word(key, 0), place.position, place.state);
-        }
-        place.found
+        found.ok_or_else(|| {
+            IndexError::damaged(self.nodes.pool.root(self.root), "the tree has no leaf")
+        })
     }
 
     #[inline]
     fn find_value(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
-        let _guard = self.pool.pin();
+        let _guard = self.nodes.pool.pin();
         loop {
             let place = self.leaf(Goal::At(key))?;
-            let payload = self.slot_of(&place, key).map(|slot| place.node.value(slot));
-            if self.is_true(place.node, place.seen, place.state) {
-                return payload.map(|it| self.keys.value(&self.pool, it)).transpose();
+            let payload = self.nodes.slot_of(&place, key).map(|slot| place.node.value(slot));
+            if self.nodes.is_true(place.node, place.seen, place.state) {
+                return payload.map(|it| self.nodes.keys.value(&self.nodes.pool, it)).transpose();
             }
         }
     }
@@ -66,64 +62,64 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     fn add(&self, key: &K::Key, value: u64, present: Present) -> Result<Option<u64>, IndexError> {
         check_value(value)?;
         K::check(key)?;
-        let (pool, keys) = (&self.pool, &self.keys);
+        let (pool, keys) = (&self.nodes.pool, &self.nodes.keys);
         let _guard = pool.pin();
         let (split, unknown) = loop {
             let place = self.leaf(Goal::At(key))?;
             let Place { node, seen, state, unknown, .. } = place;
-            let slot = self.slot_of(&place, key);
+            let slot = self.nodes.slot_of(&place, key);
             let before = slot.map(|slot| node.value(slot));
             if let Some(payload) = before
                 && present == Present::Kept
             {
-                match self.is_true(node, seen, state) {
+                match self.nodes.is_true(node, seen, state) {
                     true => return keys.value(pool, payload).map(Some),
                     false => continue,
                 }
             }
-            let Some(latched) = self.latch(&place) else { continue };
+            let Some(latched) = self.nodes.latch(&place) else { continue };
             if let (Some(slot), Some(payload)) = (slot, before) {
                 let before = keys.value(pool, payload)?;
-                self.set_value(node, slot, keys.make(pool, key, value)?);
+                node.set_value(slot, keys.make(pool, key, value)?);
                 drop(latched);
                 keys.retire(pool, payload);
-                return durable(self.region()).map(|()| Some(before));
+                return durable(self.nodes.region()).map(|()| Some(before));
             }
             let payload = keys.make(pool, key, value)?;
-            let added = self.add_here(&place, (self.word(node, key), payload));
+            let added = self.add_here(&place, (self.nodes.word(node, key), payload));
             break (added.inspect_err(|_| keys.retire(pool, payload))?, unknown);
         };
         // The record is added in any case: the next thread that comes there reports damage.
         let adopted = [unknown, split].into_iter().flatten();
         adopted.for_each(|node| drop(self.adopt_if_room(node)));
-        durable(self.region()).map(|()| None)
+        durable(self.nodes.region()).map(|()| None)
     }
 
     fn remove_key(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
-        let _guard = self.pool.pin();
+        let _guard = self.nodes.pool.pin();
         loop {
             let place = self.leaf(Goal::At(key))?;
             let Place { node, seen, state, unknown, .. } = place;
-            let Some(slot) = self.slot_of(&place, key) else {
-                match self.is_true(node, seen, state) {
+            let Some(slot) = self.nodes.slot_of(&place, key) else {
+                match self.nodes.is_true(node, seen, state) {
                     true => return Ok(None),
                     false => continue,
                 }
             };
             let payload = node.value(slot);
-            let Some(latched) = self.latch(&place) else { continue };
-            let before = self.keys.value(&self.pool, payload)?;
-            self.take(node, state, slot);
+            let Some(latched) = self.nodes.latch(&place) else { continue };
+            let before = self.nodes.keys.value(&self.nodes.pool, payload)?;
+            node.take(state, slot, S::IN_PLACE);
             drop(latched);
-            self.keys.retire(&self.pool, payload);
+            self.nodes.keys.retire(&self.nodes.pool, payload);
             // The record is removed in any case: the next thread that comes there reports damage.
             if let Some(node) = unknown {
                 drop(self.adopt_if_room(node));
             }
-            if state.count() - 1 < self.shape.merge_below {
-                drop(self.merge_up(node));
+            if state.count() - 1 < self.nodes.shape.merge_below {
+                drop(Merge::begin(self).upwards(node));
             }
-            return durable(self.region()).map(|()| Some(before));
+            return durable(self.nodes.region()).map(|()| Some(before));
         }
     }
 }
@@ -156,11 +152,11 @@ impl<R: Region, S: Style, K: Keys<R>> Index for Tree<R, S, K> {
         direction: Direction,
         visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
-        self.walk(from, direction, visit)
+        Walk::new(self).range(from, direction, visit)
     }
 
     fn statistics(&self) -> Result<Statistics, IndexError> {
-        self.count()
+        Walk::new(self).count()
     }
 }
 
@@ -172,6 +168,6 @@ impl<R: Region, S: Style, K: Keys<R> + Default> Persistent<R> for Tree<R, S, K> 
     }
 
     fn blocks(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
-        self.reach(visit)
+        Walk::new(self).reach(visit)
     }
 }

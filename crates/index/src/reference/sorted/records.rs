@@ -19,8 +19,9 @@ use std::cmp::Ordering;
 
 use entresol_media::Region;
 
+use super::Style;
 use super::node::{Link, Node, SLOTS_MAX, State};
-use super::{Place, Style, Tree};
+use super::nodes::{Nodes, Place};
 use crate::IndexError;
 use crate::keys::{Keys, Slot};
 use crate::latch::Seen;
@@ -55,15 +56,14 @@ pub(super) struct Spot {
     pub(super) found: Option<usize>,
 }
 
-impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// Finds the node of a level that has a low.
-    pub(super) fn find_low(
-        &self,
-        low: u64,
-        level: u32,
-    ) -> Result<Option<Place<'_, R>>, IndexError> {
-        let mut scratch = K::Scratch::default();
-        self.find(self.at_low(low, &mut scratch)?, level)
+impl<R: Region, S: Style, K: Keys<R>> Nodes<R, S, K> {
+    /// Returns the slot of a key in the leaf that covers it.
+    #[inline]
+    pub(super) fn slot_of(&self, place: &Place<'_, R>, key: &K::Key) -> Option<usize> {
+        if K::WHOLE {
+            return place.node.slot_of(K::word(key, 0), place.position, place.state);
+        }
+        place.found
     }
 
     /// Returns the slot of a low that was searched.

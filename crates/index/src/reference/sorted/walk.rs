@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use entresol_media::Region;
 
 use super::node::{Link, Node, SLOTS_MAX};
+use super::nodes::Nodes;
 use super::{Style, Tree};
 use crate::keys::{Keys, Slot};
+use crate::pool::Guard;
 use crate::walk::first;
 use crate::{Direction, Flow, IndexError, Statistics};
 
@@ -24,14 +26,25 @@ impl Snapshot {
     }
 }
 
-impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    pub(super) fn walk(
+/// A walk over a tree, during which nodes that it stands on stay unchanged if they go.
+pub(super) struct Walk<'t, R: Region, S, K> {
+    pub(super) tree: &'t Tree<R, S, K>,
+    pub(super) nodes: &'t Nodes<R, S, K>,
+    _guard: Guard<'t>,
+}
+
+impl<'t, R: Region, S: Style, K: Keys<R>> Walk<'t, R, S, K> {
+    pub(super) fn new(tree: &'t Tree<R, S, K>) -> Self {
+        Walk { tree, nodes: &tree.nodes, _guard: tree.nodes.pool.pin() }
+    }
+
+    /// Passes on the records from a bound on.
+    pub(super) fn range(
         &self,
         from: Bound<&K::Key>,
         direction: Direction,
         visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
-        let _guard = self.pool.pin();
         if !K::WHOLE {
             return match direction {
                 Direction::Forward => self.ascend(from, visit),
@@ -54,7 +67,10 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<Flow, IndexError> {
         let mut scratch = K::Scratch::default();
-        Ok(visit(self.keys.key(&self.pool, Slot { word, payload }, &mut scratch)?, payload))
+        Ok(visit(
+            self.nodes.keys.key(&self.nodes.pool, Slot { word, payload }, &mut scratch)?,
+            payload,
+        ))
     }
 
     fn forward(
@@ -67,7 +83,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         loop {
             let node = match next.take() {
                 Some(node) => node,
-                None => self.leaf_of(first)?.node,
+                None => self.tree.leaf_of(first)?.node,
             };
             // Records that were merged away meanwhile are searched from the root.
             let Some(leaf) = self.snapshot(node)? else { continue };
@@ -76,9 +92,9 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                     return Ok(());
                 }
             }
-            let Some(high) = self.high(node, leaf.link)? else { return Ok(()) };
+            let Some(high) = self.nodes.high(node, leaf.link)? else { return Ok(()) };
             first = first.max(high);
-            next = Some(self.node(leaf.link.next())?);
+            next = Some(self.nodes.node(leaf.link.next())?);
         }
     }
 
@@ -89,9 +105,9 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     ) -> Result<(), IndexError> {
         let mut last = last;
         loop {
-            let node = self.leaf_of(last)?.node;
+            let node = self.tree.leaf_of(last)?.node;
             let Some(leaf) = self.snapshot(node)? else { continue };
-            if self.high(node, leaf.link)?.is_some_and(|high| high <= last) {
+            if self.nodes.high(node, leaf.link)?.is_some_and(|high| high <= last) {
                 // It was split meanwhile.
                 continue;
             }
@@ -110,7 +126,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Copies the records of a leaf; `None` if it is gone.
     pub(super) fn snapshot(&self, node: Node<'_, R>) -> Result<Option<Snapshot>, IndexError> {
         loop {
-            let (seen, state) = self.look(node)?;
+            let (seen, state) = self.nodes.look(node)?;
             if state.is_gone() {
                 return Ok(None);
             }
@@ -119,31 +135,32 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             for (slot, record) in leaf.records.iter_mut().zip(node.records(state)) {
                 *slot = record;
             }
-            if self.is_true(node, seen, state) {
+            if self.nodes.is_true(node, seen, state) {
                 return Ok(Some(leaf));
             }
         }
     }
 
+    /// Counts nodes, keys and bytes.
     pub(super) fn count(&self) -> Result<Statistics, IndexError> {
-        let _guard = self.pool.pin();
         let mut found = Statistics {
-            volatile_bytes: self.latches.bytes(),
-            splits: self.splits.load(Relaxed),
-            compactions: self.compactions.load(Relaxed),
-            merges: self.merges.load(Relaxed),
-            height: self.root()?.link().level() + 1,
+            volatile_bytes: self.nodes.latches.bytes(),
+            splits: self.tree.splits.load(Relaxed),
+            compactions: self.tree.compactions.load(Relaxed),
+            merges: self.tree.merges.load(Relaxed),
+            height: self.tree.root()?.link().level() + 1,
             ..Statistics::default()
         };
         self.nodes(|node, link| {
             found.nodes += 1;
-            found.bytes += self.shape.node_bytes + self.keys.low_bytes(&self.pool, node.low())?;
+            found.bytes += self.nodes.shape.node_bytes
+                + self.nodes.keys.low_bytes(&self.nodes.pool, node.low())?;
             if link.level() == 0
                 && let Some(leaf) = self.snapshot(node)?
             {
                 found.keys += leaf.len as u64;
                 for &(_, payload) in leaf.records() {
-                    found.bytes += self.keys.bytes(&self.pool, payload)?;
+                    found.bytes += self.nodes.keys.bytes(&self.nodes.pool, payload)?;
                 }
             }
             Ok(())
@@ -151,8 +168,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(found)
     }
 
+    /// Passes all blocks, see [`Persistent::blocks`](crate::Persistent::blocks).
     pub(super) fn reach(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
-        let _guard = self.pool.pin();
         self.nodes(|node, link| {
             visit(node.at);
             if K::WHOLE {
@@ -176,7 +193,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         &self,
         mut visit: impl FnMut(Node<'_, R>, Link) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
-        let mut first = self.root()?;
+        let mut first = self.tree.root()?;
         loop {
             let (mut node, level) = (first, first.link().level());
             loop {
@@ -186,15 +203,15 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                     return Err(IndexError::damaged(node.at, what));
                 }
                 visit(node, link)?;
-                if !self.has_next(node, link)? {
+                if !self.nodes.has_next(node, link)? {
                     break;
                 }
-                node = self.node(link.next())?;
+                node = self.nodes.node(link.next())?;
             }
             if level == 0 {
                 return Ok(());
             }
-            first = self.node(first.leftmost())?;
+            first = self.nodes.node(first.leftmost())?;
             if first.link().level() + 1 != level {
                 return Err(IndexError::damaged(first.at, "a leftmost child of the wrong level"));
             }
@@ -204,10 +221,24 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Returns the link of a node at a time when no thread was writing.
     fn link(&self, node: Node<'_, R>) -> Link {
         loop {
-            let seen = self.latches.read(node.at);
+            let seen = self.nodes.latches.read(node.at);
             let link = node.link();
-            if self.latches.is_unchanged(node.at, seen) {
+            if self.nodes.latches.is_unchanged(node.at, seen) {
                 return link;
+            }
+        }
+    }
+
+    /// Collects the payloads of a node, even of one that is gone, which stays unchanged.
+    fn payloads(&self, node: Node<'_, R>, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
+        loop {
+            let (seen, state) = self.nodes.look(node)?;
+            let mut found = [(0, 0); SLOTS_MAX];
+            let records = found.iter_mut().zip(node.records(state));
+            let len = records.map(|(slot, record)| *slot = record).count();
+            if self.nodes.latches.is_unchanged(node.at, seen) {
+                found[..len].iter().for_each(|&(_, payload)| visit(payload));
+                return Ok(());
             }
         }
     }

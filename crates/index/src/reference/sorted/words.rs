@@ -3,12 +3,13 @@
 
 use entresol_media::Region;
 
+use super::Style;
 use super::node::{Contents, Link, Node, SLOTS_MAX, State};
-use super::{Style, Tree};
+use super::nodes::Nodes;
 use crate::IndexError;
 use crate::keys::{Keys, Slot};
 
-impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
+impl<R: Region, S: Style, K: Keys<R>> Nodes<R, S, K> {
     /// Makes the low of a node that begins with `right`, behind `left`.
     pub(super) fn low_between(
         &self,
@@ -27,7 +28,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.keys.make_low(&self.pool, slot(left.1), slot(right.1), 0)
     }
 
-    /// [Makes](Tree::make) a node, with words that suit it.
+    /// [Makes](Nodes::make) a node, with words that suit it.
     pub(super) fn make_of_records(
         &self,
         link: Link,
@@ -107,7 +108,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.reword_to(node, skip)
     }
 
-    /// [Settles](Tree::settle) a latched node.
+    /// [Settles](Nodes::settle) a latched node.
     #[cold]
     pub(super) fn settle_records(&self, node: Node<'_, R>) -> Result<(), IndexError> {
         let (link, low) = (node.link(), node.low());
@@ -127,32 +128,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             }
         }
         let state = State::new(self.opening, bits);
-        self.clear_settled(node, state, |_| true);
+        node.clear_settled(&self.shape, state, |_| true);
         Self::set_words(node, state, &records[..len]);
         node.set_skip(skip);
         if !S::IN_PLACE && state.count() < state.tail() {
-            self.compact(node, state);
+            node.compact(state);
         } else {
             node.set_state(state);
         }
         Ok(())
-    }
-
-    /// Collects the payloads of a node, even of one that is gone, which stays unchanged.
-    pub(super) fn payloads(
-        &self,
-        node: Node<'_, R>,
-        visit: &mut dyn FnMut(u64),
-    ) -> Result<(), IndexError> {
-        loop {
-            let (seen, state) = self.look(node)?;
-            let mut found = [(0, 0); SLOTS_MAX];
-            let records = found.iter_mut().zip(node.records(state));
-            let len = records.map(|(slot, record)| *slot = record).count();
-            if self.latches.is_unchanged(node.at, seen) {
-                found[..len].iter().for_each(|&(_, payload)| visit(payload));
-                return Ok(());
-            }
-        }
     }
 }

@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering::Release;
 use entresol_media::Region;
 
 use super::node::{HOLE, LINE_BYTES, Node, State};
-use super::{Style, Tree};
-use crate::IndexError;
-use crate::keys::Keys;
+use super::nodes::Shape;
 
 /// Stores of records into slots. Before stores go on in another line, the last one is made durable:
 /// so of a record that is moved one copy or the other is durable at any time.
@@ -60,145 +58,112 @@ impl<'a, R: Region> Lines<'a, R> {
     }
 }
 
-impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
+impl<R: Region> Node<'_, R> {
     /// Adds a record at its position, if there is a hole at or right of it.
     #[inline]
     pub(super) fn put(
-        &self,
-        node: Node<'_, R>,
+        self,
+        shape: &Shape,
         state: State,
         position: usize,
         (key, value): (u64, u64),
     ) -> bool {
-        let mut lines = Lines::new(self.region());
+        let mut lines = Lines::new(self.region);
         // The hole just before the position is right of all lesser records as well.
         if position > 0 && !state.has(position - 1) {
-            lines.put(node, position - 1, [key, value]);
+            lines.put(self, position - 1, [key, value]);
             lines.finish();
-            node.set_state(state.with_bits(state.bits() | 1 << (position - 1)));
+            self.set_state(state.with_bits(state.bits() | 1 << (position - 1)));
             return true;
         }
         let hole = position + (state.bits() >> position).trailing_ones() as usize;
-        if hole >= self.shape.records {
+        if hole >= shape.records {
             return false;
         }
         for slot in (position..hole).rev() {
-            lines.put(node, slot + 1, node.record(slot));
+            lines.put(self, slot + 1, self.record(slot));
         }
-        lines.put(node, position, [key, value]);
+        lines.put(self, position, [key, value]);
         lines.finish();
-        node.set_state(state.with_bits(state.bits() | 1 << hole));
+        self.set_state(state.with_bits(state.bits() | 1 << hole));
         true
     }
 
     /// Gives a record another value.
-    pub(super) fn set_value(&self, node: Node<'_, R>, slot: usize, value: u64) {
-        self.region().store_u64(node.value_at(slot), value, Release);
-        self.region().persist(node.value_at(slot), 8);
+    pub(super) fn set_value(self, slot: usize, value: u64) {
+        self.region.store_u64(self.value_at(slot), value, Release);
+        self.region.persist(self.value_at(slot), 8);
     }
 
-    /// Removes a record, by making its slot a hole or by moving the records behind it.
+    /// Removes a record: in place its slot becomes a hole, otherwise the records behind it move.
     #[inline]
-    pub(super) fn take(&self, node: Node<'_, R>, state: State, slot: usize) {
-        let mut lines = Lines::new(self.region());
+    pub(super) fn take(self, state: State, slot: usize, in_place: bool) {
+        let mut lines = Lines::new(self.region);
         let mut last = slot;
-        if !S::IN_PLACE {
+        if !in_place {
             last = state.tail() - 1;
             for slot in slot..last {
-                lines.put(node, slot, node.record(slot + 1));
+                lines.put(self, slot, self.record(slot + 1));
             }
         }
-        lines.clear(node, last);
+        lines.clear(self, last);
         lines.finish();
-        node.set_state(state.with_bits(state.bits() & !(1 << last)));
+        self.set_state(state.with_bits(state.bits() & !(1 << last)));
     }
 
     /// Moves all records to the left, so that there are holes behind them only.
-    pub(super) fn compact(&self, node: Node<'_, R>, state: State) -> State {
-        let mut lines = Lines::new(self.region());
+    pub(super) fn compact(self, state: State) -> State {
+        let mut lines = Lines::new(self.region);
         let (count, tail) = (state.count(), state.tail());
         let from = (0..tail).filter(|&slot| state.has(slot));
         for (slot, from) in from.enumerate().filter(|(slot, from)| slot != from) {
-            lines.put(node, slot, node.record(from));
+            lines.put(self, slot, self.record(from));
         }
-        (count..tail).for_each(|slot| lines.clear(node, slot));
+        (count..tail).for_each(|slot| lines.clear(self, slot));
         lines.finish();
         let state = state.with_bits((1 << count) - 1);
-        node.set_state(state);
+        self.set_state(state);
         state
-    }
-
-    /// Prepares a node from an earlier opening for use: finds its records, clears second copies
-    /// that an interrupted change left, and makes all of it durable, since a killed process leaves
-    /// visible stores that are not.
-    #[cold]
-    pub(super) fn settle(&self, at: u64) -> Result<(), IndexError> {
-        let node = self.node(at)?;
-        let _held = self.latches.lock(at);
-        if node.state().is_of(self.opening) {
-            return Ok(());
-        }
-        if !K::WHOLE {
-            return self.settle_records(node);
-        }
-        let high = self.high(node, node.link())?;
-        let low = node.low();
-        let (mut bits, mut twice, mut greatest) = (0u32, 0u32, None);
-        for slot in 0..self.shape.records {
-            let key = node.key(slot);
-            let is_here = key >= low && high.is_none_or(|high| key < high);
-            if node.is_hole(slot) || !is_here {
-                continue;
-            }
-            if greatest.is_none_or(|greatest| key > greatest) {
-                (bits, greatest) = (bits | 1 << slot, Some(key));
-            } else {
-                // A second copy of a record that was being moved.
-                twice |= 1 << slot;
-            }
-        }
-        let state = State::new(self.opening, bits);
-        self.clear_settled(node, state, |slot| twice >> slot & 1 == 1 || slot < state.tail());
-        let mut before = low;
-        for slot in 0..state.tail() {
-            // Searches rely on the order of all keys. Those of holes need not be durable.
-            if state.has(slot) {
-                before = node.key(slot);
-            } else {
-                node.set_word(slot, before);
-            }
-        }
-        if !S::IN_PLACE && state.count() < state.tail() {
-            self.compact(node, state);
-        } else {
-            node.set_state(state);
-        }
-        Ok(())
     }
 
     /// Makes a node's visible contents durable, and then holes of the chosen slots that have no
     /// record. In this order: a killed process may not have flushed the copy that counts, and the
     /// other, in another line, would be all that a crash leaves.
     pub(super) fn clear_settled(
-        &self,
-        node: Node<'_, R>,
+        self,
+        shape: &Shape,
         state: State,
         is_chosen: impl Fn(usize) -> bool,
     ) {
-        self.region().persist(node.at, self.shape.node_bytes as usize);
-        self.clear_rest(node, state, is_chosen);
+        self.region.persist(self.at, shape.node_bytes as usize);
+        self.clear_rest(shape, state, is_chosen);
     }
 
     /// Makes holes of those chosen slots that have no record, durably.
-    pub(super) fn clear_rest(
-        &self,
-        node: Node<'_, R>,
-        state: State,
-        is_chosen: impl Fn(usize) -> bool,
-    ) {
-        let mut lines = Lines::new(self.region());
-        let rest = (0..self.shape.records).filter(|&slot| !state.has(slot) && is_chosen(slot));
-        rest.filter(|&slot| !node.is_hole(slot)).for_each(|slot| lines.clear(node, slot));
+    pub(super) fn clear_rest(self, shape: &Shape, state: State, is_chosen: impl Fn(usize) -> bool) {
+        let mut lines = Lines::new(self.region);
+        let rest = (0..shape.records).filter(|&slot| !state.has(slot) && is_chosen(slot));
+        rest.filter(|&slot| !self.is_hole(slot)).for_each(|slot| lines.clear(self, slot));
         lines.finish();
+    }
+
+    /// Writes records behind all others. They do not count until a link is stored that lets them;
+    /// older contents of the slots must not count then.
+    pub(super) fn append(self, shape: &Shape, state: State, records: &[(u64, u64)]) -> State {
+        let fits = state.tail() + records.len() <= shape.records;
+        let state = if fits { state } else { self.compact(state) };
+        let (tail, mut bits) = (state.tail(), state.bits());
+        let mut lines = Lines::new(self.region);
+        for (slot, &(key, value)) in (tail..).zip(records) {
+            lines.put(self, slot, [key, value]);
+            bits |= 1 << slot;
+        }
+        for slot in tail + records.len()..shape.records {
+            if !self.is_hole(slot) {
+                lines.clear(self, slot);
+            }
+        }
+        lines.finish();
+        state.with_bits(bits)
     }
 }

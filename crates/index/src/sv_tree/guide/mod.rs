@@ -22,7 +22,7 @@ use entresol_base::sync::Mutex;
 use entresol_base::thread;
 use entresol_media::{Direct, Region};
 
-use super::Ground;
+use super::ground::Ground;
 use super::posts::Post;
 use crate::IndexError;
 use crate::keys::Keys;

@@ -11,7 +11,7 @@ use entresol_media::{Direct, Region};
 use super::{Free, Side};
 use crate::IndexError;
 use crate::keys::Keys;
-use crate::sv_tree::Ground;
+use crate::sv_tree::ground::Ground;
 
 /// Most entries of a node.
 pub(super) const CAPACITY: usize = 30;

@@ -16,7 +16,7 @@ where
     let pool = Pool::create(region.clone(), PoolOptions::default()).map(Arc::new).expect("a pool");
     let tree: SvTree<Direct, K> = SvTree::open(&pool, 0, &K::default()).expect("a tree");
     keys.iter().for_each(|key| assert!(tree.insert(key.borrow(), 1).expect("room")));
-    let mut leaves = vec![tree.head()];
+    let mut leaves = vec![tree.leaves.head()];
     while let next @ 1.. = Leaf::<4>::load(&*region, leaves[leaves.len() - 1]).link().next() {
         leaves.push(next);
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::Release;
 
 use entresol_simulated::crash::{
     Crash, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions, Report,

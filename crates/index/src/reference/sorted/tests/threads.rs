@@ -1,6 +1,7 @@
 //! Threads: each answer was true at one time, and durable before.
 
 use std::borrow::Borrow;
+use std::marker::PhantomData;
 use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
 
 use entresol_base::thread;
