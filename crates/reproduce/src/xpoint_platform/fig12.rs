@@ -77,7 +77,6 @@ impl Ways {
         let (paging, own) = (self.paging.saturated.per_second, self.own.saturated.per_second);
         let p99 = self.own_adds(|times| times.percentile_us(99.0));
         let (times, idle) = (self.paging_times(), self.own_adds(Histogram::mean_us)[IDLE]);
-        let written = self.own.written_by_gets;
         vec![
             Check::limit("paging: throughput, of DRAM's", "", Side::Below, 0.2, paging / self.dram)
                 .noting(format!("{paging:.0} gets/s of {:.0}", self.dram)),
@@ -89,12 +88,6 @@ impl Ways {
                 .given("the drive's model and the host's parts"),
             Check::about("own I/O: time added, p99 under load", "us", 110.0, p99[LOADED], 50)
                 .noting(swept(&p99, 0)),
-            Check::shape(
-                "own I/O: gets write nothing to the drive",
-                "metadata apart from data",
-                format!("{written} bytes in {} gets", self.own.gets),
-                written == 0,
-            ),
         ]
     }
 

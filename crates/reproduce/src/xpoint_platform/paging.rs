@@ -339,7 +339,7 @@ mod tests {
             let (start, end) = (offset_of(item), offset_of(item) + CHUNK_BYTES);
             assert!(end <= offset_of(item + 1) && start / SLAB_BYTES == (end - 1) / SLAB_BYTES);
         }
-        assert!(HEADER_BYTES + VALUE_BYTES <= CHUNK_BYTES);
+        const { assert!(HEADER_BYTES + VALUE_BYTES <= CHUNK_BYTES) };
         assert!(offset_of(999) + CHUNK_BYTES <= LinkedItems::bytes(1000) - 8000);
     }
 }

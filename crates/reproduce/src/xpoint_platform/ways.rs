@@ -63,8 +63,6 @@ pub(super) struct Ran {
     pub(super) points: Vec<Served>,
     /// Counts of the pager, if there is one.
     pub(super) pager: Option<PagerCounts>,
-    /// Bytes that gets have written to the cache's own drive.
-    pub(super) written_by_gets: u64,
     pub(super) gets: u64,
 }
 
@@ -114,13 +112,12 @@ struct Machine {
 
 enum Place {
     Cache(CacheOnDrive),
-    Paged(LinkedItems),
+    Paged(Box<LinkedItems>),
 }
 
-/// Cache that ships, and the disk of its values, if they are not in DRAM.
+/// Cache that ships, with its values in DRAM or on a drive.
 struct CacheOnDrive {
     cache: Arc<Cache>,
-    disk: Option<Disk>,
     names: Names,
     values: ValueMaker,
 }
@@ -147,7 +144,7 @@ impl Machine {
                     items.get(rng.below(u64::from(ITEMS)) as u32);
                 }
                 items.pager().set_timed();
-                Place::Paged(items)
+                Place::Paged(Box::new(items))
             }
         };
         Ok(Machine { world: world.clone(), processors, cpu, values })
@@ -219,13 +216,6 @@ impl Machine {
             times.record(self.world.now().since(due).into());
         }
     }
-
-    fn written(&self) -> u64 {
-        match &self.values {
-            Place::Cache(CacheOnDrive { disk: Some(disk), .. }) => disk.written_bytes(),
-            _ => 0,
-        }
-    }
 }
 
 impl CacheOnDrive {
@@ -264,7 +254,7 @@ impl CacheOnDrive {
         let names = Names::new(KEY_BYTES, false).ok_or("keys are too short")?;
         let values = ValueMaker::new(VALUE_BYTES as usize, true, seed);
         let values = values.ok_or("values are too short")?;
-        let made = CacheOnDrive { cache, disk, names, values };
+        let made = CacheOnDrive { cache, names, values };
         made.fill(world)?;
         Ok(made)
     }
@@ -337,7 +327,6 @@ pub(super) fn run(
             Way::Paged { threads, .. } => threads,
             Way::Own(_) => IN_FLIGHT,
         };
-        let written = machine.written();
         let serve = |load| serve(&machine, threads, load, measurement.gets);
         let saturated = serve(Load::Closed { depth: threads })?;
         let loads = loads(saturated.per_second);
@@ -352,8 +341,7 @@ pub(super) fn run(
             }
         };
         let gets = measurement.gets * (1 + points.len() as u64);
-        let written_by_gets = machine.written() - written;
-        Ok(Ran { saturated, points, pager, written_by_gets, gets })
+        Ok(Ran { saturated, points, pager, gets })
     });
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
