@@ -1,7 +1,7 @@
 //! Memory that the system pages to a drive, and a cache of linked items in it, as memcached's.
 //!
 //! A missing page is read alone, without others ahead. A page that was written goes back to the
-//! drive when it is evicted; nobody's request waits for that, but it occupies a processor.
+//! drive when it is evicted; no request waits for that, but it occupies a processor.
 
 use std::collections::HashMap;
 use std::sync::Arc;

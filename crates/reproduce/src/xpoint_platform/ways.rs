@@ -1,5 +1,5 @@
-//! Three ways to memory for a cache: values in DRAM, in memory that the system pages to a drive, and
-//! on a drive that the cache reads itself. One processor answers gets in virtual time.
+//! Three ways to memory for a cache: values in DRAM, in memory that the system pages to a drive,
+//! and on a drive that the cache reads itself. One processor answers gets in virtual time.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(super) struct Served {
 /// Results of one way.
 #[derive(Debug, Clone)]
 pub(super) struct Ran {
-    /// As many gets as the processor can answer.
+    /// Gets one after the other, as many as the processor can answer.
     pub(super) saturated: Served,
     /// Results of the loads below.
     pub(super) points: Vec<Served>,
