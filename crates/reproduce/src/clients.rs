@@ -43,14 +43,18 @@ impl Processors {
 
     /// Occupies a processor for `time`; the calling thread waits until its computation ends.
     pub(super) fn spend(&self, time: Picos) {
-        let end = {
-            let mut free_at = self.free_at.lock();
-            let first = free_at.pop().map_or(Picos::ZERO, |Reverse(first)| first);
-            let end = first.max(self.world.now()).after(time);
-            free_at.push(Reverse(end));
-            end
-        };
+        let end = self.occupy(time);
         self.world.wait_until(end);
+    }
+
+    /// Occupies a processor for `time` with work for which the calling thread does not wait, and
+    /// returns its end.
+    pub(super) fn occupy(&self, time: Picos) -> Picos {
+        let mut free_at = self.free_at.lock();
+        let first = free_at.pop().map_or(Picos::ZERO, |Reverse(first)| first);
+        let end = first.max(self.world.now()).after(time);
+        free_at.push(Reverse(end));
+        end
     }
 }
 

@@ -41,10 +41,12 @@ fn every_entry_is_listed_and_every_listed_one_is_there_or_missing_with_a_reason(
 
 /// Checks of the papers that do not exist yet. A line leaves this list when its check is built, and
 /// none comes to it.
-const MISSING: &[(&str, Option<&str>)] =
-    &[("004-fig11", Some("the store's own ACT beside")), ("004-fig12", None)];
+const MISSING: &[(&str, Option<&str>)] = &[
+    ("004-fig11", Some("the store's own ACT beside")),
+    ("004-fig12", Some("a file here, under a memory limit: own I/O over paging")),
+];
 /// Checks that are reports: the paper prints no number, or leaves open what to measure.
-const REPORTS: usize = 177;
+const REPORTS: usize = 186;
 
 #[test]
 fn no_check_more_is_missing_or_a_report() {

@@ -2,6 +2,7 @@
 
 mod act;
 mod fig11;
+mod fig12;
 mod fig3;
 mod fig4;
 mod fig4_here;
@@ -13,7 +14,9 @@ mod fig9;
 mod gets;
 mod host;
 mod load;
+mod paging;
 mod sata_2008;
+mod ways;
 
 use entresol_measure::report::svg::{Axis, Line, Scale, lines};
 use entresol_media::model::{BlockModel, ModelName};
@@ -35,6 +38,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry("004-fig9", "gets of a store over threads, on two drives", fig9::fig9),
     entry("004-fig10", "the 99th percentile of the same gets", fig9::fig10),
     entry("004-fig11", "the largest load of ACT that drives keep up with", fig11::fig11),
+    entry("004-fig12", "three ways to more memory for a cache", fig12::fig12),
 ];
 
 /// Entries that are measured on the machine at hand.
