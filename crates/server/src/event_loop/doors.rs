@@ -245,7 +245,7 @@ impl Doors {
             let accepted = match self.sources.get_mut(key) {
                 Some(Source::Tcp { listener, is_tls, .. }) => {
                     listener.accept().map(|(stream, _)| {
-                        // Without it, replies to small requests wait for the client's acknowledgement.
+                        // Else replies to small requests wait for the client's acknowledgement.
                         let _ = stream.set_nodelay(true);
                         keep_alive(&stream);
                         if *is_tls {
