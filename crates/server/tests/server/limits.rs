@@ -150,6 +150,14 @@ fn clients_that_send_half_hold_up_no_client_that_sends_all() {
         half.send(format!("set half{number} 0 0 900000\r\n{}", "v".repeat(450_000)).as_bytes());
         client.ask("set k 0 0 1\nv\nget k\n", "STORED\nVALUE k 0 1\nv\nEND\n");
     }
+    // A half that is still being read has moved as lately as the client.
+    let read = || running.tenants()[0].counts().bytes_read;
+    eventually("the halves are read", || {
+        let before = read();
+        client.ask(&"mn\n".repeat(100), &"MN\n".repeat(100));
+        (0..100).for_each(|_| client.ask("mn\n", "MN\n"));
+        read() - before == 200 * "mn\r\n".len() as u64
+    });
     clock.advance(Duration::from_millis(1));
     let large = "v".repeat(900_000);
     client.ask(&format!("set k 0 0 900000\n{large}\n"), "STORED\n");
