@@ -76,6 +76,7 @@ impl Ways {
     fn checks(&self) -> Vec<Check> {
         let (paging, own) = (self.paging.saturated.per_second, self.own.saturated.per_second);
         let p99 = self.own_adds(|times| times.percentile_us(99.0));
+        let written = self.own.written_by_gets;
         let (times, idle) = (self.paging_times(), self.own_adds(Histogram::mean_us)[IDLE]);
         vec![
             Check::limit("paging: throughput, of DRAM's", "", Side::Below, 0.2, paging / self.dram)
@@ -88,6 +89,12 @@ impl Ways {
                 .given("the drive's model and the host's parts"),
             Check::about("own I/O: time added, p99 under load", "us", 110.0, p99[LOADED], 50)
                 .noting(swept(&p99, 0)),
+            Check::shape(
+                "own I/O: gets write nothing to the drive",
+                "metadata apart from data",
+                format!("{written} bytes in {} gets", self.own.gets),
+                written == 0,
+            ),
         ]
     }
 
@@ -127,34 +134,31 @@ fn fault_checks(seed: u64) -> Result<Vec<Check>, String> {
     Ok(vec![check("NAND", NAND, 92.0)?, check("Optane", OPTANE, 16.0)?])
 }
 
-/// Reports throughputs of other choices than those that are judged.
-fn reports(seed: u64, dram: f64) -> Result<Vec<Check>, String> {
+/// Returns throughputs of other choices than those that are judged, to show how far the judged ones
+/// depend on them.
+fn others(seed: u64, dram: f64) -> Result<String, String> {
     let saturation = |way, cpu| run(measurement(way, cpu, GETS_REPORTED, seed), |_| Vec::new());
     let paged = |model, writes, threads| Way::Paged { model, writes, threads };
     let (list, count) = (GetWrites::CountAndList, GetWrites::Count);
-    let why = "another choice than the one that is judged";
-    let mut checks = Vec::new();
+    let mut told = Vec::new();
     for (what, way) in [
-        ("paging, the list stays: throughput, of DRAM's", paged(OPTANE, count, 1)),
-        ("paging, gets write nothing: throughput, of DRAM's", paged(OPTANE, GetWrites::Nothing, 1)),
-        ("paging, four threads: throughput, of DRAM's", paged(OPTANE, list, 4)),
-        ("paging to NAND: throughput, of DRAM's", paged(NAND, list, 1)),
-        ("own I/O on NAND: throughput, of DRAM's", Way::Own(NAND)),
+        ("paging, the list stays", paged(OPTANE, count, 1)),
+        ("paging, gets write nothing", paged(OPTANE, GetWrites::Nothing, 1)),
+        ("paging, four threads", paged(OPTANE, list, 4)),
+        ("paging to NAND", paged(NAND, list, 1)),
+        ("own I/O on NAND", Way::Own(NAND)),
     ] {
-        let ran = saturation(way, CPU_GET)?;
-        let check = Check::report(what, "", None, ran.saturated.per_second / dram, why);
-        checks.push(check.noting(pager_told(&ran)));
+        let share = saturation(way, CPU_GET)?.saturated.per_second / dram;
+        told.push(format!("{what} {share:.3}"));
     }
     for us in CPU_OTHERS_US {
         let cpu = Picos::from_micros(us);
         let of = |way| Ok::<f64, String>(saturation(way, cpu)?.saturated.per_second);
         let (dram, paging, own) = (of(Way::Dram)?, of(PAGING)?, of(Way::Own(OPTANE))?);
-        for (what, ours) in [("paging", paging / dram), ("own I/O", own / dram)] {
-            let what = format!("{what}, gets of {us} us: throughput, of DRAM's");
-            checks.push(Check::report(what, "", None, ours, why));
-        }
+        let (paging, own) = (paging / dram, own / dram);
+        told.push(format!("gets of {us} us: paging {paging:.3}, own I/O {own:.3}"));
     }
-    Ok(checks)
+    Ok(format!("Other choices than those judged, throughput of DRAM's: {}.", told.join("; ")))
 }
 
 fn pager_told(ran: &Ran) -> String {
@@ -192,8 +196,9 @@ fn outcome(seed: u64) -> Result<Outcome, String> {
     let ways = Ways::measure(seed)?;
     let mut checks = ways.checks();
     checks.extend(fault_checks(seed)?);
-    checks.extend(reports(seed, ways.dram)?);
-    Ok(Outcome { scenario: scenario(&ways), checks, drawings: vec![ways.drawing()] })
+    let mut scenario = scenario(&ways);
+    scenario.push(others(seed, ways.dram)?);
+    Ok(Outcome { scenario, checks, drawings: vec![ways.drawing()] })
 }
 
 pub(super) fn fig12(settings: &Settings) -> Outcome {

@@ -57,6 +57,8 @@ pub(super) struct Served {
 /// Results of one way.
 #[derive(Debug, Clone)]
 pub(super) struct Ran {
+    /// Bytes that gets have written to the cache's own drive.
+    pub(super) written_by_gets: u64,
     /// Gets one after the other, as many as the processor can answer.
     pub(super) saturated: Served,
     /// Results of the loads below.
@@ -118,6 +120,7 @@ enum Place {
 /// Cache that ships, with its values in DRAM or on a drive.
 struct CacheOnDrive {
     cache: Arc<Cache>,
+    disk: Option<Disk>,
     names: Names,
     values: ValueMaker,
 }
@@ -216,6 +219,13 @@ impl Machine {
             times.record(self.world.now().since(due).into());
         }
     }
+
+    fn written(&self) -> u64 {
+        match &self.values {
+            Place::Cache(CacheOnDrive { disk: Some(disk), .. }) => disk.written_bytes(),
+            _ => 0,
+        }
+    }
 }
 
 impl CacheOnDrive {
@@ -254,7 +264,7 @@ impl CacheOnDrive {
         let names = Names::new(KEY_BYTES, false).ok_or("keys are too short")?;
         let values = ValueMaker::new(VALUE_BYTES as usize, true, seed);
         let values = values.ok_or("values are too short")?;
-        let made = CacheOnDrive { cache, names, values };
+        let made = CacheOnDrive { cache, disk, names, values };
         made.fill(world)?;
         Ok(made)
     }
@@ -327,12 +337,15 @@ pub(super) fn run(
             Way::Paged { threads, .. } => threads,
             Way::Own(_) => IN_FLIGHT,
         };
+        let written = machine.written();
         let serve = |load| serve(&machine, threads, load, measurement.gets);
         let saturated = serve(Load::Closed { depth: threads })?;
         let loads = loads(saturated.per_second);
         let points: Result<Vec<Served>, String> =
             loads.into_iter().map(|per_second| serve(Load::Open { per_second })).collect();
         let points = points?;
+        // Closing the cache writes its open segments, which is no part of a get.
+        let written_by_gets = machine.written() - written;
         let pager = match &machine.values {
             Place::Paged(items) => Some(items.pager().counts()),
             Place::Cache(of) => {
@@ -341,7 +354,7 @@ pub(super) fn run(
             }
         };
         let gets = measurement.gets * (1 + points.len() as u64);
-        Ok(Ran { saturated, points, pager, gets })
+        Ok(Ran { written_by_gets, saturated, points, pager, gets })
     });
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
