@@ -85,6 +85,9 @@ fn refuses_after_a_sync(world: &World, nth: u64) -> Result<bool, String> {
             if !matches!(error, StoreError::Io { doing: "sync", offset: 1.., .. }) {
                 return Ok(true);
             }
+            // Not only the file refuses: a manifest would go to another one.
+            let made = store.create_kvs("two", KvsOptions::default());
+            require(made.is_err(), "a manifest is saved after a sync that failed")?;
             let after = kvs.put(&key(99), b"after");
             require(after.is_err(), "a write is acknowledged after a sync that failed")?;
             return Ok(true);
