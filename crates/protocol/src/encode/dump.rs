@@ -1,5 +1,6 @@
 //! Lines of `lru_crawler metadump` and `mgdump`.
 
+use super::meta::Details;
 use super::number;
 use crate::base64;
 
@@ -27,19 +28,15 @@ pub struct DumpFacts {
 pub fn metadump(out: &mut Vec<u8>, key: &[u8], facts: &DumpFacts) {
     out.extend_from_slice(b"key=");
     percent_encode(out, key);
-    out.extend_from_slice(b" exp=");
-    match facts.expires_at_s {
-        Some(second) => number(out, second),
-        None => out.extend_from_slice(b"-1"),
-    }
-    out.extend_from_slice(b" la=");
-    number(out, facts.accessed_at_s);
-    out.extend_from_slice(b" cas=");
-    number(out, facts.cas);
-    out.extend_from_slice(if facts.fetched { b" fetch=yes cls=" } else { b" fetch=no cls=" });
-    number(out, u64::from(facts.class));
-    out.extend_from_slice(b" size=");
-    number(out, facts.total_bytes);
+    let details = Details {
+        expiry_s: facts.expires_at_s,
+        access_s: facts.accessed_at_s,
+        cas: facts.cas,
+        fetched: facts.fetched,
+        class: facts.class,
+        total_bytes: facts.total_bytes,
+    };
+    details.append(out);
     out.extend_from_slice(b" flags=");
     number(out, u64::from(facts.flags));
     out.push(b'\n');

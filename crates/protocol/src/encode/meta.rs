@@ -153,17 +153,42 @@ pub struct DebugFacts {
 pub fn meta_debug(out: &mut Vec<u8>, key: Key<'_>, facts: &MetaFacts, debug: &DebugFacts) {
     out.extend_from_slice(b"ME ");
     out.extend_from_slice(key.token());
-    out.extend_from_slice(b" exp=");
-    lifetime(out, facts.ttl_s);
-    out.extend_from_slice(b" la=");
-    number(out, u64::from(facts.last_access_s));
-    out.extend_from_slice(b" cas=");
-    number(out, facts.cas);
-    out.extend_from_slice(if facts.fetched { b" fetch=yes cls=" } else { b" fetch=no cls=" });
-    number(out, u64::from(debug.class));
-    out.extend_from_slice(b" size=");
-    number(out, debug.total_bytes);
+    let details = Details {
+        expiry_s: facts.ttl_s.map(u64::from),
+        access_s: facts.last_access_s.into(),
+        cas: facts.cas,
+        fetched: facts.fetched,
+        class: debug.class,
+        total_bytes: debug.total_bytes,
+    };
+    details.append(out);
     out.extend_from_slice(CRLF);
+}
+
+/// Words that `me` and `lru_crawler metadump` have in common. The times are durations in the one
+/// and seconds since 1970 in the other.
+pub(super) struct Details {
+    pub(super) expiry_s: Option<u64>,
+    pub(super) access_s: u64,
+    pub(super) cas: u64,
+    pub(super) fetched: bool,
+    pub(super) class: u32,
+    pub(super) total_bytes: u64,
+}
+
+impl Details {
+    pub(super) fn append(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b" exp=");
+        lifetime(out, self.expiry_s);
+        out.extend_from_slice(b" la=");
+        number(out, self.access_s);
+        out.extend_from_slice(b" cas=");
+        number(out, self.cas);
+        out.extend_from_slice(if self.fetched { b" fetch=yes cls=" } else { b" fetch=no cls=" });
+        number(out, u64::from(self.class));
+        out.extend_from_slice(b" size=");
+        number(out, self.total_bytes);
+    }
 }
 
 fn value_or_done(out: &mut Vec<u8>, value_len: Option<u32>) {
@@ -204,12 +229,12 @@ fn flag(out: &mut Vec<u8>, name: u8, value: u64) {
 
 fn time_to_live(out: &mut Vec<u8>, ttl_s: Option<u32>) {
     out.extend_from_slice(b" t");
-    lifetime(out, ttl_s);
+    lifetime(out, ttl_s.map(u64::from));
 }
 
-fn lifetime(out: &mut Vec<u8>, ttl_s: Option<u32>) {
-    match ttl_s {
-        Some(seconds) => number(out, u64::from(seconds)),
+fn lifetime(out: &mut Vec<u8>, seconds: Option<u64>) {
+    match seconds {
+        Some(seconds) => number(out, seconds),
         None => out.extend_from_slice(b"-1"),
     }
 }
