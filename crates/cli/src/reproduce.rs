@@ -139,13 +139,12 @@ struct List {
     missing: Vec<Missing>,
 }
 
-/// Measurement of the papers that is missing here.
+/// Check of the papers that is missing here.
 #[derive(Debug, Serialize)]
 struct Missing {
-    entry: String,
-    /// Name of the check, or `None` if the whole entry is missing.
-    check: Option<String>,
-    reason: String,
+    entry: &'static str,
+    check: &'static str,
+    reason: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -163,13 +162,9 @@ impl List {
             about: entry.about,
         };
         let entries: Vec<_> = chosen.iter().flat_map(|(_, parts)| parts).map(listed).collect();
-        let missing = |(entry, check, reason): (&str, Option<&str>, &str)| Missing {
-            entry: entry.to_owned(),
-            check: check.map(str::to_owned),
-            reason: reason.to_owned(),
-        };
         let is_chosen = |it: &Missing| is_all || entries.iter().any(|one| one.name == it.entry);
-        let missing = Catalogue::built_in().missing().into_iter().map(missing);
+        let missing = Catalogue::built_in().missing();
+        let missing = missing.map(|(entry, check, reason)| Missing { entry, check, reason });
         let missing = missing.filter(is_chosen).collect();
         List { entries, missing }
     }
@@ -187,8 +182,7 @@ impl List {
         }
         let mut text = table.to_string();
         for Missing { entry, check, reason } in &self.missing {
-            let check = check.as_ref().map_or(String::new(), |check| format!(", {check}"));
-            let _ = writeln!(text, "missing: {entry}{check}: {reason}");
+            let _ = writeln!(text, "missing: {entry}, {check}: {reason}");
         }
         text
     }

@@ -135,10 +135,6 @@ pub fn select(names: &[String]) -> Result<Vec<(String, Vec<&'static Entry>)>, Be
 }
 
 fn unknown(name: &str) -> BenchError {
-    let listed = Catalogue::built_in().entry(name);
-    if let Some(reason) = listed.and_then(|entry| entry.missing.as_ref()) {
-        return BenchError::Usage(format!("there is no reproduction '{name}' yet: {reason}"));
-    }
     let names: Vec<String> = everything().map(Entry::full_name).collect();
     let hint = match entresol_base::suggest::nearest(name, names.iter().map(String::as_str)) {
         Some(nearest) => format!("did you mean {nearest}?"),

@@ -42,8 +42,6 @@ pub struct Listed {
 pub struct ListedEntry {
     /// Full name of the entry: `002-fig1a`.
     pub name: String,
-    /// Reason why the entry does not exist yet, if it does not.
-    pub missing: Option<String>,
     /// Approximate run time in seconds; the longest entries begin first.
     pub seconds: u32,
     /// Checks of the entry.
@@ -71,7 +69,6 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Section {
     name: String,
-    missing: Option<String>,
     #[serde(default)]
     seconds: u32,
     check: Vec<Row>,
@@ -184,9 +181,8 @@ impl Catalogue {
             if let Some(twice) = checks.iter().find(|check| !names.insert(&check.what)) {
                 return Err(in_entry(format!("'{}' is there twice", twice.what)));
             }
-            let Section { name, missing, seconds, .. } = section;
-            let (name, missing) = (name.clone(), missing.clone());
-            entries.push(ListedEntry { name, missing, seconds: *seconds, checks });
+            let Section { name, seconds, .. } = section;
+            entries.push(ListedEntry { name: name.clone(), seconds: *seconds, checks });
         }
         Ok(Catalogue { entries })
     }
@@ -209,23 +205,15 @@ impl Catalogue {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Returns the required checks that do not exist: the entry, the check unless the whole entry
-    /// is missing, and the reason.
-    #[must_use]
-    pub fn missing(&self) -> Vec<(&str, Option<&str>, &str)> {
-        let mut missing = Vec::new();
-        for entry in &self.entries {
-            if let Some(reason) = &entry.missing {
-                missing.push((entry.name.as_str(), None, reason.as_str()));
-                continue;
-            }
-            for check in &entry.checks {
-                if let Some(reason) = &check.missing {
-                    missing.push((entry.name.as_str(), Some(check.what.as_str()), reason));
-                }
-            }
-        }
-        missing
+    /// Returns the required checks that do not exist: the entry, the check and the reason.
+    pub fn missing(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let checks = self
+            .entries
+            .iter()
+            .flat_map(|entry| entry.checks.iter().map(|check| (entry.name.as_str(), check)));
+        checks.filter_map(|(entry, check)| {
+            Some((entry, check.what.as_str(), check.missing.as_deref()?))
+        })
     }
 
     /// Compares the checks of an entry with the listed ones and returns the differences in words.
