@@ -115,7 +115,7 @@ fn child_writes_and_waits_to_be_killed() {
 
 /// Runs on files that emulate persistent memory.
 #[test]
-#[ignore = "takes a minute and 2 GiB of space; run it alone, as docs/measuring.md says"]
+#[ignore = "run by .ci/slow: slow tests; takes a minute and 2 GiB of space"]
 fn slow_of_ten_million_keys_that_are_not_flushed_only_the_last_are_read_to_open_a_store() {
     let (took, read) = KILLED.measure();
     println!("killed on persistent memory: first answer after {took:?}; {read} records were read");
@@ -126,7 +126,7 @@ fn slow_of_ten_million_keys_that_are_not_flushed_only_the_last_are_read_to_open_
 }
 
 #[test]
-#[ignore = "takes a minute and 2 GiB of space; run it alone, as docs/measuring.md says"]
+#[ignore = "run by .ci/slow: slow tests; takes a minute and 2 GiB of space"]
 fn slow_the_log_of_a_store_on_a_disk_is_read_to_open_it() {
     for scene in [SMALL, LARGE] {
         let (took, read) = scene.measure();

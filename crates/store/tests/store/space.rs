@@ -193,7 +193,7 @@ fn one_compaction_leaves_next_to_nothing_dead() {
 /// Cycles with default options on the file system of temporary files, at the size of a small
 /// volume.
 #[test]
-#[ignore = "it writes some 20 GiB"]
+#[ignore = "run by .ci/slow: slow tests; it writes some 20 GiB"]
 fn slow_a_full_store_on_a_real_file_system_can_be_emptied() {
     const BYTES: u64 = 2 << 30;
     let scratch = tempfile::tempdir().expect("a directory");
