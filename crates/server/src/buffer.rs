@@ -1,14 +1,22 @@
 //! Receive buffers. A pool lends a large one for the length of a turn; a waiting connection keeps
 //! only the bytes of its unfinished request.
+//!
+//! Most of the time that a fresh buffer of a mebibyte and more takes is spent on its first touch:
+//! the kernel clears its pages, and we clear it again. So buffers in which large requests arrived
+//! are kept as well.
 
-/// Bytes that one read takes at most, and size of the pool's buffers.
+/// Size of the pool's buffers.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
+/// Bytes that one read, or the backlog of one turn, moves at most, so that others need not wait.
+pub(crate) const TURN_BYTES: usize = 256 * 1024;
 /// Maximum unfinished request that is copied out of a pool buffer so that the buffer can go back.
 pub(crate) const SMALL_REST_BYTES: usize = 4096;
 /// Buffers that one thread keeps for reuse.
 const SPARE_BUFFERS_MAX: usize = 32;
-/// Largest buffer that is kept for reuse; larger ones are freed.
-const SPARE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of all buffers that one thread keeps for reuse: two of the largest requests.
+const SPARE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Size up to which a buffer is lent for any read. Larger ones are kept for large requests.
+const LENT_BYTES_MAX: usize = 256 * 1024;
 
 /// Bytes received but not executed, `bytes[start..end]`, and room for more behind them.
 #[derive(Debug, Default)]
@@ -45,10 +53,11 @@ impl Buffer {
         }
     }
 
-    /// Room behind the data, to read into.
+    /// Room behind the data, to read into: so much of it as one read takes.
     #[inline]
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        self.bytes.get_mut(self.end..).unwrap_or_default()
+        let end = self.bytes.len().min(self.end + TURN_BYTES);
+        self.bytes.get_mut(self.end..end).unwrap_or_default()
     }
 
     /// Marks `count` bytes of the room as filled.
@@ -79,6 +88,10 @@ impl Buffer {
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     spare: Vec<Buffer>,
+    /// Spare buffers for large requests.
+    large: Vec<Buffer>,
+    /// Bytes of all spare buffers.
+    spare_bytes: usize,
 }
 
 impl BufferPool {
@@ -87,9 +100,8 @@ impl BufferPool {
     pub(crate) fn make_room(&mut self, buffer: &mut Buffer, needed: usize) {
         let held = buffer.data().len();
         if buffer.bytes.len() < READ_BYTES {
-            let mut large = self.spare.pop().unwrap_or_else(|| Buffer::with_room(READ_BYTES));
-            large.hold(buffer.data());
-            *buffer = large;
+            let lent = self.spare.pop().inspect(|lent| self.spare_bytes -= lent.bytes.len());
+            self.exchange(buffer, lent.unwrap_or_else(|| Buffer::with_room(READ_BYTES)));
         }
         if buffer.start > 0 && buffer.bytes.len() - buffer.end < READ_BYTES / 2 {
             buffer.bytes.copy_within(buffer.start..buffer.end, 0);
@@ -98,8 +110,46 @@ impl BufferPool {
         if buffer.bytes.len() - buffer.end < READ_BYTES / 2 {
             let wanted = needed.clamp(READ_BYTES, 2 * (held + READ_BYTES));
             let length = wanted.max(buffer.end + READ_BYTES / 2);
-            buffer.bytes.resize(length, 0);
+            match self.take_large(length, needed) {
+                Some(large) => self.exchange(buffer, large),
+                None => {
+                    buffer.bytes.reserve_exact(length - buffer.bytes.len());
+                    buffer.bytes.resize(length, 0);
+                }
+            }
         }
+    }
+
+    /// Takes a spare buffer of at least `length` bytes for a request of `needed` bytes: the smallest
+    /// that holds it whole, but none that would be half empty, or else the largest that does not.
+    fn take_large(&mut self, length: usize, needed: usize) -> Option<Buffer> {
+        let wanted = needed.max(length);
+        let sizes = self.large.iter().map(|large| large.bytes.len()).enumerate();
+        let (place, bytes) = sizes
+            .filter(|&(_, bytes)| (length..=2 * wanted).contains(&bytes))
+            .min_by_key(|&(_, bytes)| (bytes < wanted, bytes.abs_diff(wanted)))?;
+        self.spare_bytes -= bytes;
+        Some(self.large.swap_remove(place))
+    }
+
+    /// Moves the data of a buffer into another one, which replaces it.
+    fn exchange(&mut self, buffer: &mut Buffer, mut other: Buffer) {
+        other.hold(buffer.data());
+        self.keep(std::mem::replace(buffer, other));
+    }
+
+    /// Keeps a buffer for reuse, if there are not too many.
+    fn keep(&mut self, mut buffer: Buffer) {
+        let length = buffer.bytes.len();
+        let count = self.spare.len() + self.large.len();
+        let has_room = count < SPARE_BUFFERS_MAX && self.spare_bytes + length <= SPARE_BYTES_MAX;
+        if length < READ_BYTES || !has_room {
+            return;
+        }
+        (buffer.start, buffer.end) = (0, 0);
+        self.spare_bytes += length;
+        let kind = if length <= LENT_BYTES_MAX { &mut self.spare } else { &mut self.large };
+        kind.push(buffer);
     }
 
     /// Takes back what the connection need not keep after a turn.
@@ -116,13 +166,7 @@ impl BufferPool {
             let data = buffer.data().to_vec();
             Buffer { start: 0, end: data.len(), bytes: data }
         };
-        let mut large = std::mem::replace(buffer, rest);
-        let length = large.bytes.len();
-        if self.spare.len() < SPARE_BUFFERS_MAX && (READ_BYTES..=SPARE_BYTES_MAX).contains(&length)
-        {
-            (large.start, large.end) = (0, 0);
-            self.spare.push(large);
-        }
+        self.keep(std::mem::replace(buffer, rest));
     }
 }
 
@@ -168,6 +212,42 @@ mod tests {
         buffer.consume(1_000_000);
         pool.settle(&mut buffer);
         assert_eq!(buffer.data(), &data[1_000_000..]);
+    }
+
+    #[test]
+    fn a_large_buffer_is_lent_again_for_a_large_request_only() {
+        let (mut pool, mut buffer) = (BufferPool::default(), Buffer::default());
+        let data = vec![7; 3 << 20];
+        receive(&mut pool, &mut buffer, &data, data.len());
+        let (first, length) = (buffer.bytes.as_ptr(), buffer.bytes.len());
+        buffer.consume(data.len());
+        pool.settle(&mut buffer);
+        receive(&mut pool, &mut buffer, &data[..100], 400_000);
+        assert_eq!(buffer.bytes.len(), READ_BYTES, "a large buffer lent for a hundred bytes");
+        receive(&mut pool, &mut buffer, &data[..200_000], 400_000);
+        assert!(buffer.bytes.len() < length, "a buffer that would stay half empty");
+        let mut other = Buffer::default();
+        receive(&mut pool, &mut other, &data, data.len());
+        assert_eq!(other.bytes.as_ptr(), first, "fresh memory although a buffer was spare");
+        assert_eq!(other.data(), data);
+    }
+
+    #[test]
+    fn spare_buffers_have_a_limit_in_bytes() {
+        let mut pool = BufferPool::default();
+        let data = vec![7; 10 << 20];
+        let mut buffers: Vec<Buffer> = (0..5).map(|_| Buffer::default()).collect();
+        for buffer in &mut buffers {
+            receive(&mut pool, buffer, &data, data.len());
+        }
+        for mut buffer in buffers {
+            buffer.consume(data.len());
+            pool.settle(&mut buffer);
+        }
+        let spare = pool.spare.iter().chain(&pool.large).map(Buffer::capacity).sum::<usize>();
+        assert!(spare <= SPARE_BYTES_MAX, "{spare} bytes");
+        assert_eq!(pool.large.len(), 3);
+        assert_eq!(spare, pool.spare_bytes);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, TURN_BYTES};
 use crate::stranger::Stranger;
 use crate::tls::TlsStream;
 
@@ -145,6 +145,8 @@ pub(crate) struct Connection {
     pub(crate) output: Output,
     /// Bytes of the output that were sent.
     pub(crate) sent: usize,
+    /// True if the socket may take more of the output at once.
+    pub(crate) takes_more: bool,
     /// Reads from a block file under way for this connection.
     pub(crate) reads: usize,
     /// Bytes of buffers that its seat has counted for it.
@@ -201,6 +203,7 @@ impl Connection {
             needed: 1,
             output: Output::default(),
             sent: 0,
+            takes_more: false,
             reads: 0,
             counted_bytes: 0,
             parked_until: None,
@@ -253,17 +256,21 @@ impl Connection {
         self.input.capacity() + replies + reading + self.stream.held_bytes()
     }
 
-    /// Sends as much of the backlog as the client takes.
+    /// Sends as much of the backlog as the client takes, but no more than a turn may.
     pub(crate) fn flush(&mut self) -> Transfer {
-        while self.has_backlog() {
-            let rest = self.output.bytes.get(self.sent..).unwrap_or_default();
+        let end = self.output.bytes.len().min(self.sent + TURN_BYTES);
+        while let Some(rest) = self.output.bytes.get(self.sent..end)
+            && !rest.is_empty()
+        {
             match Transfer::of(self.stream.write(rest)) {
                 Transfer::Bytes(count) => self.sent += count,
-                other => return other,
+                other => {
+                    self.takes_more = false;
+                    return other;
+                }
             }
         }
-        self.output.bytes = Vec::new();
-        self.sent = 0;
+        self.takes_more = self.has_backlog();
         Transfer::Bytes(0)
     }
 }

@@ -6,11 +6,12 @@ use entresol_service::executor::{Executor, Output, Then, Turn};
 use super::accounts::Accounts;
 use super::entrance::Entrance;
 use super::foreign::Foreign;
-use super::ready::Kind;
+use super::ready::{Kind, Ready};
 use super::rounds::Round;
 use super::seats::LoopSeat;
 use super::table::Table;
 use super::timers::Parked;
+use crate::buffer::TURN_BYTES;
 use crate::connection::{Connection, Transfer};
 use crate::slab::Key;
 
@@ -122,7 +123,7 @@ impl Turns {
         let now = round.now;
         let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
         let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return After::Close };
-        if let Some(after) = send_backlog(connection, seat, now.nanos) {
+        if let Some(after) = self.send_backlog(connection, seat, &mut table.ready, now.nanos) {
             return after;
         }
         if connection.closing {
@@ -205,7 +206,7 @@ impl Turns {
         }
         table.buffers.settle(&mut connection.input);
         if self.output.holes.is_empty() {
-            send(connection, seat, &self.output.bytes, now);
+            send(connection, seat, &mut self.output.bytes, now);
             self.count_answered(table, key);
         } else {
             debug_assert!(!connection.has_backlog(), "replies overtake earlier ones");
@@ -236,18 +237,69 @@ impl Turns {
         let Some(connection) = table.connections.get_mut(key) else { return };
         let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return };
         (connection.moved_at, connection.backlog_since) = (now, now);
-        let after = send_backlog(connection, seat, now);
+        let after = self.send_backlog(connection, seat, &mut table.ready, now);
         table.watch(key);
         let after = after.unwrap_or_else(|| finish(table, round, key));
         table.follow(key, after);
+    }
+
+    /// Sends the replies that earlier turns have left; `None` if nothing is left now.
+    fn send_backlog(
+        &mut self,
+        connection: &mut Connection,
+        seat: &mut LoopSeat,
+        ready: &mut Ready,
+        now: Nanos,
+    ) -> Option<After> {
+        if !connection.has_backlog() {
+            return None;
+        }
+        let before = connection.sent;
+        let transfer = connection.flush();
+        let sent = connection.sent - before;
+        seat.seat.counters.bytes_written.add(sent as u64);
+        if sent > 0 {
+            connection.stalled_since = None;
+            connection.moved_at = now;
+        }
+        match transfer {
+            Transfer::Bytes(_) if connection.has_backlog() => {
+                connection.is_light = ready.charge(sent, 0);
+                Some(After::Again)
+            }
+            Transfer::Bytes(_) => {
+                connection.is_slow = now.since(connection.backlog_since) > LATE;
+                self.take_back(connection);
+                None
+            }
+            Transfer::Blocked => {
+                connection.stalled_since.get_or_insert(now);
+                Some(After::Wait)
+            }
+            Transfer::Ended => Some(After::Close),
+        }
+    }
+
+    /// Takes back the memory of replies that were sent, if it is more than the loop has for the
+    /// next ones: the kernel need not clear it again.
+    fn take_back(&mut self, connection: &mut Connection) {
+        let mut bytes = std::mem::take(&mut connection.output.bytes);
+        connection.sent = 0;
+        if bytes.capacity() > self.output.bytes.capacity() {
+            bytes.clear();
+            self.output.bytes = bytes;
+        }
     }
 }
 
 /// Decides how a connection goes on once its requests are answered.
 fn finish(table: &mut Table, round: &Round, key: Key) -> After {
     let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
-    if connection.is_held() || connection.has_backlog() {
+    if connection.is_held() {
         return After::Wait;
+    }
+    if connection.has_backlog() {
+        return if connection.takes_more { After::Again } else { After::Wait };
     }
     if connection.closing {
         return After::Close;
@@ -258,39 +310,13 @@ fn finish(table: &mut Table, round: &Round, key: Key) -> After {
     if round.drain.is_some() { After::Close } else { After::Wait }
 }
 
-/// Sends the replies that earlier turns have left; `None` if nothing is left now.
-fn send_backlog(connection: &mut Connection, seat: &mut LoopSeat, now: Nanos) -> Option<After> {
-    if !connection.has_backlog() {
-        return None;
-    }
-    let before = connection.sent;
-    let length = connection.output.bytes.len();
-    let transfer = connection.flush();
-    let sent = if connection.has_backlog() { connection.sent } else { length } - before;
-    seat.seat.counters.bytes_written.add(sent as u64);
-    if sent > 0 {
-        connection.stalled_since = None;
-        connection.moved_at = now;
-    }
-    match transfer {
-        Transfer::Bytes(_) => {
-            connection.is_slow = now.since(connection.backlog_since) > LATE;
-            None
-        }
-        Transfer::Blocked => {
-            connection.stalled_since.get_or_insert(now);
-            Some(After::Wait)
-        }
-        Transfer::Ended => Some(After::Close),
-    }
-}
-
 /// Sends the turn's replies; bytes that the client does not take become its backlog.
-fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nanos) {
-    if bytes.is_empty() {
+fn send(connection: &mut Connection, seat: &mut LoopSeat, replies: &mut Vec<u8>, now: Nanos) {
+    let offered = replies.get(..TURN_BYTES).unwrap_or(replies);
+    if offered.is_empty() {
         return;
     }
-    let sent = match Transfer::of(connection.stream.write(bytes)) {
+    let sent = match Transfer::of(connection.stream.write(offered)) {
         Transfer::Bytes(sent) => sent,
         Transfer::Blocked => 0,
         Transfer::Ended => {
@@ -300,15 +326,24 @@ fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nan
     };
     seat.seat.counters.bytes_written.add(sent as u64);
     connection.is_slow = false;
-    if let Some(rest) = bytes.get(sent..)
-        && !rest.is_empty()
-    {
-        debug_assert!(connection.output.bytes.is_empty(), "replies follow others not yet sent");
+    let rest = replies.get(sent..).unwrap_or_default();
+    if rest.is_empty() {
+        return;
+    }
+    debug_assert!(connection.output.bytes.is_empty(), "replies follow others not yet sent");
+    connection.takes_more = sent == offered.len();
+    // The backlog takes over the memory of the replies, unless most of that would be empty.
+    if rest.len() >= replies.capacity() / 4 {
+        std::mem::swap(&mut connection.output.bytes, replies);
+        connection.sent = sent;
+    } else {
         connection.output.bytes.extend_from_slice(rest);
         connection.sent = 0;
-        connection.stalled_since.get_or_insert(now);
-        (connection.moved_at, connection.backlog_since) = (now, now);
     }
+    if !connection.takes_more {
+        connection.stalled_since.get_or_insert(now);
+    }
+    (connection.moved_at, connection.backlog_since) = (now, now);
 }
 
 /// Reads once; returns true if bytes arrived.
