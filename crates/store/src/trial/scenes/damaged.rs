@@ -63,13 +63,14 @@ pub(super) fn edits() -> Told {
         let bytes = disk.root().read(MANIFEST).map_err(text)?;
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
         require(lines == 2 + 4, format!("the manifest has {lines} lines"))?;
-        for (at, bit) in (0..bytes.len() as u64).flat_map(|at| [(at, at % 8), (at, (at + 3) % 8)]) {
+        for at in 0..bytes.len() as u64 {
             let left = killed(world, disk)?;
-            left.flip(MANIFEST, at, bit as u8).map_err(text)?;
-            let told = format!("damage of bit {bit} of byte {at}");
-            require(names_of(world, &left).is_err(), format!("{told} is not told"))?;
-            let report = check(&left.root(), &mut |_| {}).map_err(text);
-            require(report.is_ok_and(|it| !it.is_whole()), format!("check misses {told}"))?;
+            left.flip(MANIFEST, at, (at % 8) as u8).map_err(text)?;
+            require(names_of(world, &left).is_err(), format!("damage of byte {at} is not told"))?;
+            if at % 16 == 0 {
+                let report = check(&left.root(), &mut |_| {}).map_err(text)?;
+                require(!report.is_whole(), format!("check misses damage of byte {at}"))?;
+            }
         }
         require(names_of(world, &killed(world, disk)?)? == expected, "they are not there")
     })
@@ -95,10 +96,11 @@ pub(super) fn torn_edit() -> Told {
             let names = names_of(world, &killed(world, &left)?)?;
             require(names == ["one", "two", "four"], format!("there are {names:?}"))
         };
-        for end in begin..bytes.len() {
+        for end in (begin..bytes.len()).step_by(9).chain([bytes.len() - 1]) {
             is_dropped(&bytes[..end]).map_err(|what| format!("it ends at {end}: {what}"))?;
         }
-        for word in begin / 8..bytes.len().div_ceil(8) {
+        let last = bytes.len().div_ceil(8) - 1;
+        for word in (begin / 8..last).step_by(5).chain([last]) {
             let mut torn = bytes.clone();
             torn[(word * 8).max(begin)..(word * 8 + 8).min(bytes.len())].fill(0);
             is_dropped(&torn).map_err(|what| format!("word {word} is missing: {what}"))?;
