@@ -5,6 +5,7 @@
 //! is torn. Any other line that is invalid is damage.
 
 use entresol_base::{checksum, mutation_site};
+use entresol_media::directory::SMALL_FILE_BYTES_MAX;
 use entresol_media::{Directory, FileError};
 
 use super::edit::Edit;
@@ -82,8 +83,9 @@ impl Saved {
         let object = serde_json::to_string(&edit).ok()?;
         let crc = checksum::crc32c_append(self.crc, object.as_bytes());
         let text = format!("{EDIT}{crc:08x} {object}\n");
-        let edits_bytes = self.bytes - self.whole_bytes + text.len() as u64;
-        (edits_bytes <= self.whole_bytes.max(EDITS_BYTES_MIN)).then_some((self, Line { text, crc }))
+        let bytes = self.bytes + text.len() as u64;
+        let is_short = bytes - self.whole_bytes <= self.whole_bytes.max(EDITS_BYTES_MIN);
+        (is_short && bytes <= SMALL_FILE_BYTES_MAX).then_some((self, Line { text, crc }))
     }
 }
 
