@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use entresol_base::Place;
 use entresol_base::mutants::{SiteKind, removed};
 
 use super::{Directory, DirectoryId, DirectoryLock, Entry, EntryKind};
-use super::{check_small, is_unfinished, path_of, unfinished};
+use super::{check_end, check_small, is_unfinished, path_of, unfinished};
 use crate::block::{self, BlockFile, BlockOptions, Drive, SlowMapped};
 use crate::endurance::DriveWritten;
 use crate::files;
@@ -206,6 +206,20 @@ impl Directory for LocalDirectory {
             return Err(FileError::write(&path, bytes.len() as u64, cause));
         }
         self.sync_at(Location::caller())
+    }
+
+    fn append_at(&self, name: &str, end: u64, bytes: &[u8], place: Place) -> Result<(), FileError> {
+        let path = self.path_of(name)?;
+        check_small(&path, end.saturating_add(bytes.len() as u64))?;
+        let file = File::options().write(true).open(&path).map_err(absent_or("open", &path))?;
+        let found = file.metadata().map_err(failed("look at", &path))?.len();
+        check_end(&path, found, end)?;
+        let written = file.write_all_at(bytes, end);
+        written.map_err(|cause| FileError::write(&path, bytes.len() as u64, cause))?;
+        if removed(SiteKind::Sync, place) {
+            return Ok(());
+        }
+        file.sync_data().map_err(failed("sync", &path))
     }
 
     fn rename_at(&self, from: &str, to: &str, _: Place) -> Result<(), FileError> {

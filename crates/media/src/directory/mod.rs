@@ -17,6 +17,7 @@
 //! them again elsewhere, or give up.
 
 use std::fmt;
+use std::io;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ mod local;
 
 pub use local::LocalDirectory;
 
-/// Maximum size of a small file, which is read and replaced as a whole.
+/// Maximum size of a small file, which is read as a whole.
 pub const SMALL_FILE_BYTES_MAX: u64 = 32 << 20;
 /// Maximum length of a name in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
@@ -140,6 +141,13 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// the sync of the directory: after that either may be found.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FileError>;
 
+    /// Implements `<dyn Directory>::append`.
+    ///
+    /// # Errors
+    /// If the file does not exist ([`FileError::NoFile`]), does not end at `end`, would become too
+    /// large, or cannot be written.
+    fn append_at(&self, name: &str, end: u64, bytes: &[u8], place: Place) -> Result<(), FileError>;
+
     /// Implements `<dyn Directory>::rename`.
     ///
     /// # Errors
@@ -184,8 +192,21 @@ pub trait Directory: Send + Sync + fmt::Debug {
     }
 }
 
-// Behind a vtable `#[track_caller]` yields the trait's own line; hence these two beside the trait.
-impl dyn Directory {
+// Behind a vtable `#[track_caller]` yields the trait's own line; hence these beside the trait.
+impl dyn Directory + '_ {
+    /// Appends bytes to a small file, which ends at `end`, and makes them durable. Blocks the
+    /// thread. After a power cut before it returns, any words of eight bytes of `bytes` may be
+    /// zero, and the file may end anywhere between its old and its new end.
+    ///
+    /// # Errors
+    /// If the file does not exist ([`FileError::NoFile`]), does not end at `end`, would become
+    /// larger than [`SMALL_FILE_BYTES_MAX`], or cannot be written. Some of the bytes may be there
+    /// then.
+    #[track_caller]
+    pub fn append(&self, name: &str, end: u64, bytes: &[u8]) -> Result<(), FileError> {
+        self.append_at(name, end, bytes, Location::caller())
+    }
+
     /// Makes all names durable that were made, changed or removed so far. Blocks the thread.
     ///
     /// # Errors
@@ -257,6 +278,20 @@ pub fn check_small(path: &Path, bytes: u64) -> Result<(), FileError> {
         return Ok(());
     }
     Err(FileError::TooLarge { path: path.into(), bytes, most: SMALL_FILE_BYTES_MAX })
+}
+
+/// Refuses an append to a file that ends elsewhere than its user knows: another program has written
+/// to it.
+///
+/// # Errors
+/// If `found` is not `end`.
+pub fn check_end(path: &Path, found: u64, end: u64) -> Result<(), FileError> {
+    if found == end {
+        return Ok(());
+    }
+    let what = format!("it ends at {found}, not at {end}: another program has written to it");
+    let cause = io::Error::new(io::ErrorKind::InvalidData, what);
+    Err(FileError::Io { doing: "append to", path: path.into(), cause })
 }
 
 #[cfg(test)]

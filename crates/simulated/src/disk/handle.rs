@@ -115,6 +115,10 @@ impl Directory for DiskDirectory {
         self.machine.replace(self.inside(), name, bytes)
     }
 
+    fn append_at(&self, name: &str, end: u64, bytes: &[u8], place: Place) -> Result<(), FileError> {
+        self.machine.append(self.inside(), name, (end, bytes), place)
+    }
+
     fn rename_at(&self, from: &str, to: &str, place: Place) -> Result<(), FileError> {
         self.machine.rename(self.inside(), from, to, place)
     }

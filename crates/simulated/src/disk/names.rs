@@ -200,6 +200,43 @@ impl Machine {
             .map_err(failed("sync", inside.path))
     }
 
+    /// Appends to a file that ends at `end`. Its last sector is written again, with what it had.
+    pub(super) fn append(
+        &self,
+        inside: Inside<'_>,
+        name: &str,
+        (end, bytes): (u64, &[u8]),
+        place: Place,
+    ) -> Result<(), FileError> {
+        let path = directory::path_of(inside.path, name)?;
+        directory::check_small(&path, end.saturating_add(bytes.len() as u64))?;
+        self.call(Call::Look, &path).map_err(failed("open", &path))?;
+        let Some((node, EntryKind::File)) = self.named(inside, name) else {
+            return Err(FileError::NoFile { path });
+        };
+        let found = self.core.state().tree.file(node).map_or(0, super::file::File::len);
+        directory::check_end(&path, found, end)?;
+        let written = self.write_behind(node, &path, end, bytes);
+        written.map_err(|cause| FileError::write(&path, bytes.len() as u64, cause))?;
+        self.sync_file(node, &path, place).map_err(failed("sync", &path))
+    }
+
+    fn write_behind(&self, node: NodeId, path: &Path, end: u64, bytes: &[u8]) -> io::Result<()> {
+        let effect = self.begin(Call::Write, path)?;
+        self.point(PointKind::Write, Location::caller());
+        let state = self.core.state();
+        state.reserve(bytes.len() as u64)?;
+        let begin = end / state.tree.sector * state.tree.sector;
+        let mut all = vec![0; (end - begin) as usize];
+        state.tree.file(node).map(|file| file.read(begin, &mut all));
+        drop(state);
+        all.extend_from_slice(bytes);
+        self.write(node, begin, &all, effect)?;
+        let (len, order) = (end + bytes.len() as u64, self.power.tick());
+        self.core.state().tree.resize(node, |file| file.set_len(len, order));
+        Ok(())
+    }
+
     fn write_unfinished(
         &self,
         inside: Inside<'_>,

@@ -61,9 +61,33 @@ fn small_files_come_go_and_change_their_names() {
 }
 
 #[test]
+fn small_files_grow_at_their_ends_alone() {
+    everywhere(|directory| {
+        directory.replace("a", b"one").expect("writes");
+        directory.append("a", 3, b", two").expect("appends");
+        directory.append("a", 8, &[b'x'; 5000]).expect("appends");
+        directory.append("a", 5008, b"").expect("appends nothing");
+        for wrong in [0, 5007, 5009] {
+            let error = directory.append("a", wrong, b"no").expect_err("another end").to_string();
+            assert!(error.contains("it ends at 5008"), "{error}");
+        }
+        let found = directory.read("a").expect("reads");
+        assert_eq!((&found[..9], found.len()), (&b"one, twox"[..], 5008));
+        let error = directory.append("a", 5008, &vec![0; SMALL_FILE_BYTES_MAX as usize]);
+        assert!(matches!(error, Err(FileError::TooLarge { .. })), "{error:?}");
+        directory.replace("a", b"new").expect("writes");
+        assert_eq!(directory.read("a").expect("reads"), b"new");
+    });
+}
+
+#[test]
 fn what_is_not_there_is_said_to_be_so() {
     everywhere(|directory| {
-        let absent = [directory.read("x").map(drop), directory.rename("x", "y")];
+        let absent = [
+            directory.read("x").map(drop),
+            directory.rename("x", "y"),
+            directory.append("x", 0, b"y"),
+        ];
         for result in absent {
             let error = result.expect_err("absent");
             assert!(matches!(error, FileError::NoFile { .. }), "{error}");
@@ -177,6 +201,7 @@ fn no_name_leads_out() {
                 directory.read(name).map(drop),
                 directory.remove(name),
                 directory.replace(name, b""),
+                directory.append(name, 0, b""),
                 directory.rename("a", name),
                 directory.rename(name, "a"),
                 directory.find(name).map(drop),

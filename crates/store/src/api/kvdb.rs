@@ -177,7 +177,7 @@ impl Kvdb {
             read_only: false,
         };
         let saved = manifest.save(&**directory);
-        match saved.and_then(|_| Kvdb::assemble(opening, manifest)) {
+        match saved.and_then(|()| Kvdb::assemble(opening, manifest)) {
             Ok((core, threads)) => Ok(Kvdb { core, threads, _lock: Mutex::new(lock) }),
             Err(error) => {
                 // They were empty, and locked since.

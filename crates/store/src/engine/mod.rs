@@ -158,7 +158,7 @@ impl Core {
         }
     }
 
-    /// Makes all writes durable and records that in the manifest.
+    /// Makes all writes durable and records that in the manifest, which is the last one.
     pub(crate) fn make_all_durable(&self) -> Result<(), StoreError> {
         let Some(log) = &self.writes.log else { return Ok(()) };
         let last = log.sync()?;
@@ -168,6 +168,7 @@ impl Core {
             // A flush may have made later writes durable meanwhile, and recorded them.
             next.log.durable = next.log.durable.max(last.0);
         }
+        self.files.volumes.end_edits();
         self.files.save(manifest, next)
     }
 

@@ -224,7 +224,7 @@ fn save_again(volumes: &Volumes, manifest: &mut Manifest) -> Result<(), StoreErr
     if mutation_site!("an opening saves the manifest again") {
         return Ok(());
     }
-    volumes.save(manifest).map(drop)
+    volumes.save(manifest)
 }
 
 /// Returns the position in the log where the unflushed writes begin.

@@ -117,6 +117,10 @@ impl Directory for Unfinished {
         self.0.replace(inner_name(name), bytes)
     }
 
+    fn append_at(&self, name: &str, end: u64, bytes: &[u8], place: Place) -> Result<(), FileError> {
+        self.0.append_at(inner_name(name), end, bytes, place)
+    }
+
     fn rename_at(&self, from: &str, to: &str, place: Place) -> Result<(), FileError> {
         self.0.rename_at(inner_name(from), inner_name(to), place)
     }

@@ -87,7 +87,7 @@ impl Files {
         Ok(writer)
     }
 
-    /// Replaces the manifest.
+    /// Makes the next manifest durable.
     ///
     /// # Errors
     /// Fails if the disk fails. Either manifest may then be on the disk, and the store refuses all
@@ -106,7 +106,7 @@ impl Files {
         self.volumes.note_lives(&mut next, self.moment());
         next.assert_follows(held, |name| self.volumes.find(name).is_some());
         match self.volumes.save(&next) {
-            Ok(_) => {
+            Ok(()) => {
                 if !mutation_site!("the next manifest is made from the last one") {
                     *held = next;
                 }

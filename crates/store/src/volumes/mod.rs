@@ -19,7 +19,7 @@ use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, FileError, PmemMode, files};
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::{self, KvsState, Manifest, VolumeState, absolute, shown};
+use crate::manifest::{self, KvsState, Manifest, ManifestFile, VolumeState, absolute, shown};
 use crate::names::{self, LABEL};
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::{KvdbOptions, StoreError};
@@ -120,6 +120,7 @@ struct FileLocation {
 #[derive(Debug)]
 pub(crate) struct Volumes {
     home: Arc<dyn Directory>,
+    manifest: Mutex<ManifestFile>,
     pmem: Option<PmemMode>,
     reserve_bytes: u64,
     all: RwLock<Vec<Arc<OpenVolume>>>,
@@ -223,8 +224,17 @@ impl Volumes {
             all.push(Arc::new(held));
         }
         let (all, files, copies) = (RwLock::new(all), RwLock::default(), Mutex::default());
-        let home = home.clone();
-        let volumes = Volumes { home, pmem, reserve_bytes, all, files, copies, missing };
+        let (home, manifest_file) = (home.clone(), Mutex::default());
+        let volumes = Volumes {
+            home,
+            manifest: manifest_file,
+            pmem,
+            reserve_bytes,
+            all,
+            files,
+            copies,
+            missing,
+        };
         volumes.look()?;
         match volumes.missing.first() {
             Some(MissingVolumeState { state, what }) if !is_partial => {
@@ -475,17 +485,25 @@ impl Volumes {
         self.all().iter().try_for_each(|place| place.sync_names())
     }
 
-    /// Replaces the manifest durably. Returns its bytes.
+    /// Makes the next manifest durable.
     ///
     /// # Errors
     /// Fails if the disk fails. Either manifest may then be on the disk, and no name in the home is
     /// made durable any more.
-    pub(crate) fn save(&self, manifest: &Manifest) -> Result<u64, StoreError> {
-        let save = || manifest.save(&*self.home);
-        let Some(home) = self.home_volume() else { return save() };
+    pub(crate) fn save(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let save = || self.manifest.lock().save(manifest, &*self.home);
+        let Some(home) = self.home_volume() else { return save().map(drop) };
         let bytes = home.settle_names(save)?;
         home.life.written.manifest.fetch_add(bytes, Relaxed);
-        Ok(bytes)
+        Ok(())
+    }
+
+    /// Ends the edits before the last manifest of an opening, which is written as a whole: damage
+    /// that takes edits away would look like a crash before they were written.
+    pub(crate) fn end_edits(&self) {
+        if !mutation_site!("the manifest of a closed store has no edits") {
+            self.manifest.lock().begin_anew();
+        }
     }
 
     /// Records in a manifest what was written to the open volumes, and their budgets.
@@ -676,7 +694,8 @@ impl Label {
             Err(FileError::NoFile { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        manifest::read_checked(&bytes, &directory.path().join(LABEL)).map(Some)
+        let (label, _) = manifest::read_checked(&bytes, &directory.path().join(LABEL))?;
+        Ok(Some(label))
     }
 
     /// Refuses a volume whose label names another home that still exists and still claims the

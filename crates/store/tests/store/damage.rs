@@ -528,7 +528,7 @@ fn a_manifest_without_marks_is_read_and_has_them_later() {
         assert_eq!(read(&world, &disk).expect("whole"), state);
         let manifest = String::from_utf8(disk.root().read("MANIFEST").expect("there"));
         let manifest = manifest.expect("is text");
-        assert!(manifest.contains("\"format\":4,"), "{manifest}");
+        assert!(manifest.contains("\"format\":5,"), "{manifest}");
         assert!(manifest.contains("\"mark\":") && !manifest.contains("\"mark\":0}"), "{manifest}");
     });
 }

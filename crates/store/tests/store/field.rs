@@ -393,3 +393,29 @@ fn a_key_that_is_put_while_others_are_popped_is_popped() {
         ran.expect("the world comes to its end");
     }
 }
+
+/// A store of many `Kvs` is made and compacted, one key each. The manifest is written in proportion
+/// to what changes.
+#[test]
+fn many_kvs_cost_no_manifest_each() {
+    in_world(|world, disk| {
+        let clock = Arc::new(world.clone());
+        let store = Kvdb::create(disk.root(), options(), clock.clone()).expect("a store");
+        let name = |number: u64| format!("kvs{number:04}");
+        for number in 0..1000 {
+            let kvs = store.create_kvs(&name(number), KvsOptions::default()).expect("new");
+            kvs.put(&key(number), b"value").expect("room");
+        }
+        store.compact().expect("room");
+        let written = store.statistics().expect("open").media[0].written.manifest_bytes;
+        assert!(written <= 4 << 20, "{written} bytes of manifests were written");
+        store.close().expect("closes");
+        let file = disk.root().read("MANIFEST").expect("there").len() as u64;
+        assert!(written > file, "{written} bytes were counted, and the last manifest has {file}");
+        let store = Kvdb::open(disk.root(), options(), clock).expect("a store");
+        for number in 0..1000 {
+            let kvs = store.kvs(&name(number)).expect("there");
+            assert_eq!(kvs.get(&key(number)).expect("readable"), Some(b"value".to_vec()));
+        }
+    });
+}

@@ -3,16 +3,16 @@
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use entresol_base::world::{Preemption, World};
 use entresol_media::MapOptions;
 use entresol_simulated::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
-use entresol_simulated::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 
 use super::super::{Arrangement, Change, NAMES, Op, To, Trial, options};
 use super::{Pairs, Told, all, create, in_world, key, left_by, open, require, text};
-use crate::{Kvdb, StoreError};
+use crate::{Kvdb, KvsOptions, StoreError};
 
 /// Number of states opened at each moment.
 const IMAGES_MAX: u32 = 48;
@@ -77,6 +77,75 @@ pub(super) fn moved_values() -> Told {
         store.sync().map_err(text)?;
         is_kept(world, disk, &all(&kvs)?)
     })
+}
+
+/// `Kvs` are made and dropped, and a power cut is tried at each step, on sectors of each size. What
+/// has returned is kept.
+pub(super) fn edited() -> Told {
+    let sectors = [SectorSize::Small, SectorSize::Large, SectorSize::Line];
+    sectors.into_iter().try_for_each(|sector| {
+        in_world(Preemption::Never, move |world, _| edited_on(world, sector))
+    })
+}
+
+fn edited_on(world: &World, sector: SectorSize) -> Told {
+    let power = Power::new();
+    let options = DiskOptions { sector, power: power.clone(), ..DiskOptions::default() };
+    let disk = Disk::new(world, options).map_err(text)?;
+    let clock = Arc::new(world.clone());
+    let store = Kvdb::create(disk.root(), super::options_on(&disk), clock).map_err(text)?;
+    let edited = Arc::new(Edited::default());
+    let explorer = Explorer::new(edited.clone(), ExploreOptions::default());
+    explorer.watch(&power);
+    for number in 0..8 {
+        edited.begun.fetch_add(1, Relaxed);
+        // Their lines are of different length, and lie in one sector or in several.
+        let options = KvsOptions::default();
+        match number % 4 {
+            3 => store.drop_kvs(&name_of(number - 2)).map_err(text)?,
+            _ => store.create_kvs(&name_of(number), options).map(drop).map_err(text)?,
+        }
+        edited.done.fetch_add(1, Relaxed);
+    }
+    let report = explorer.finish(&power);
+    require(report.images > 50, format!("only {} images", report.images))?;
+    report.failure.map_or(Ok(()), |failure| Err(failure.to_string()))
+}
+
+fn name_of(number: usize) -> String {
+    "name".repeat(1 + 2 * number)
+}
+
+/// Number of changes of a store's `Kvs` that were begun, and that were done.
+#[derive(Default)]
+struct Edited {
+    begun: AtomicUsize,
+    done: AtomicUsize,
+}
+
+impl Edited {
+    /// Returns the names of all `Kvs` after the first changes.
+    fn names_after(changes: usize) -> Vec<String> {
+        let is_made = |number: &usize| number % 4 != 3;
+        let is_dropped = |number: &usize| number % 4 == 1 && number + 2 < changes;
+        let numbers = (0..changes).filter(|number| is_made(number) && !is_dropped(number));
+        numbers.map(name_of).collect()
+    }
+}
+
+impl Subject for Edited {
+    type Opened = Vec<String>;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Vec<String>, String> {
+        let (world, disk) = left_by(crash)?;
+        let store = Kvdb::open(disk.root(), super::options_on(disk), Arc::new(world));
+        Ok(store.map_err(text)?.kvs_names())
+    }
+
+    fn check(&self, names: Vec<String>, _crash: &Crash<'_>) -> Told {
+        let possible = [&self.done, &self.begun].map(|it| Edited::names_after(it.load(Relaxed)));
+        require(possible.contains(&names), format!("there are {names:?}"))
+    }
 }
 
 /// Writes, with the store closed and opened again between them.

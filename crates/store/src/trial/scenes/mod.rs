@@ -38,7 +38,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All scenes, by name.
-pub(crate) const ALL: [(&str, Scene); 53] = [
+pub(crate) const ALL: [(&str, Scene); 56] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is flushed is not missed", together::put_while_flushed),
     ("no write is kept waiting for a sync for longer than promised", late_syncs),
@@ -73,6 +73,9 @@ pub(crate) const ALL: [(&str, Scene); 53] = [
     ("a prefix is not removed with what is put meanwhile", together::prefixes_and_puts),
     ("deleted keys stay deleted in compactions of some runs", partial_compactions),
     ("damage of what was synced is told", damaged::synced_tail),
+    ("damage of edits of the manifest is told", damaged::edits),
+    ("a torn edit of the manifest has no effect", damaged::torn_edit),
+    ("crashes while the manifest is edited", crashed::edited),
     ("a checkpoint is whole or none", crashed::checkpoint),
     ("crashes behind an opening", crashed::reopened),
     ("crashes while the log goes from segment to segment", crashed::segments),

@@ -62,8 +62,9 @@ fn with_an_image(world: &World, disk: &Disk) -> Result<(Disk, Pairs), String> {
     let (store, kvs) = create(world, disk)?;
     write_some(&kvs)?;
     thread::sleep(Duration::from_millis(50));
-    // The sync of a manifest also makes the image's name durable.
     store.create_kvs("two", KvsOptions::default()).map_err(text)?;
+    // The image's name is durable as well.
+    store.core().files.volumes.sync().map_err(text)?;
     // At this point the next watermark is not durable, but the previous one is.
     kvs.put(&key(12), b"again").map_err(text)?;
     thread::sleep(Duration::from_millis(50));

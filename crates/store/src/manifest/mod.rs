@@ -1,13 +1,14 @@
-//! The manifest: one small file that lists the parts of a store, and is replaced as a whole.
+//! The manifest: one small file that lists the parts of a store.
 //!
 //! Its first line is a JSON object. Its second line is `crc32c` and the CRC-32C of the first in
-//! hexadecimal digits. A file that no manifest names is no part of the store.
+//! hexadecimal digits. Lines of edits may follow (`file`, `edit`). A file that no manifest names is
+//! no part of the store.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use entresol_base::checksum;
-use entresol_media::{Directory, FileError};
+use entresol_media::Directory;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +17,15 @@ use crate::names::{self, LABEL, MANIFEST, READ_FREQUENCY};
 use crate::policy::{MediaClass, Policy};
 use crate::types::{KvsId, Mark, RunNumber, SegmentNumber};
 
+mod edit;
+mod file;
+
+pub(crate) use file::ManifestFile;
+
 /// Format version that this code writes.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
+/// First format version whose manifests may have edits.
+const FORMAT_OF_EDITS: u32 = 5;
 /// Oldest format version that this code reads. It has neither volumes, policies nor marks of runs.
 const FORMAT_OLDEST: u32 = 1;
 /// Upper bound for the numbers that a process takes without saving a manifest that records them.
@@ -217,13 +225,7 @@ impl Manifest {
     /// # Errors
     /// Fails if the file cannot be read, is damaged, or has an unknown format version.
     pub(crate) fn load(directory: &dyn Directory) -> Result<Option<Manifest>, StoreError> {
-        let bytes = match directory.read(MANIFEST) {
-            Ok(bytes) => bytes,
-            Err(FileError::NoFile { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut manifest: Manifest = read_checked(&bytes, &directory.path().join(MANIFEST))?;
-        manifest.format = FORMAT;
+        let Some(manifest) = file::load(directory)? else { return Ok(None) };
         if manifest.volumes.first().is_none_or(|place| place.place != HOME) {
             let what = "its first volume is not its own directory".to_owned();
             let path = directory.path().join(MANIFEST);
@@ -232,13 +234,12 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// Replaces the manifest durably, together with all earlier changes of names. Returns its
-    /// bytes.
+    /// Writes the manifest of a new store durably, together with all earlier changes of names.
     ///
     /// # Errors
-    /// Fails if the disk fails. Either manifest may then be on the disk.
-    pub(crate) fn save(&self, directory: &dyn Directory) -> Result<u64, StoreError> {
-        save_checked(self, directory, MANIFEST)
+    /// Fails if the disk fails. The manifest may be on the disk all the same.
+    pub(crate) fn save(&self, directory: &dyn Directory) -> Result<(), StoreError> {
+        save_checked(self, directory, MANIFEST).map(drop)
     }
 
     /// Returns the `Kvs` with a number.
@@ -396,14 +397,14 @@ struct Head {
     format: u32,
 }
 
-/// Reads a small file that consists of a JSON object and its checksum.
+/// Reads a small file that consists of a JSON object and its checksum. Returns both.
 ///
 /// # Errors
 /// Fails if the file is damaged or has an unknown format version.
 pub(crate) fn read_checked<T: DeserializeOwned>(
     bytes: &[u8],
     path: &Path,
-) -> Result<T, StoreError> {
+) -> Result<(T, u32), StoreError> {
     let damaged = |what: String| StoreError::Damaged { path: path.to_owned(), offset: 0, what };
     let Some((object, crc)) = parts(bytes) else {
         return Err(damaged("it is not two lines".to_owned()));
@@ -416,11 +417,12 @@ pub(crate) fn read_checked<T: DeserializeOwned>(
     if !(FORMAT_OLDEST..=FORMAT).contains(&found) {
         return Err(StoreError::Version { path: path.to_owned(), found, known: FORMAT });
     }
-    serde_json::from_slice(object).map_err(|error| damaged(error.to_string()))
+    let read = serde_json::from_slice(object).map_err(|error| damaged(error.to_string()))?;
+    Ok((read, crc))
 }
 
 /// Replaces a small file durably by a JSON object and its checksum, together with all earlier
-/// changes of names in its directory. Returns its bytes.
+/// changes of names in its directory. Returns its bytes and the checksum.
 ///
 /// # Errors
 /// Fails if the disk fails. Either file may then be on the disk.
@@ -428,7 +430,7 @@ pub(crate) fn save_checked(
     what: &impl Serialize,
     directory: &dyn Directory,
     name: &str,
-) -> Result<u64, StoreError> {
+) -> Result<(u64, u32), StoreError> {
     let object = serde_json::to_string(what).map_err(|error| StoreError::Io {
         doing: "encode",
         path: directory.path().join(name),
@@ -438,7 +440,7 @@ pub(crate) fn save_checked(
     let crc = checksum::crc32c(object.as_bytes());
     let text = format!("{object}\ncrc32c {crc:08x}\n");
     directory.replace(name, text.as_bytes())?;
-    Ok(text.len() as u64)
+    Ok((text.len() as u64, crc))
 }
 
 /// Splits a file into the object and the checksum behind it.
@@ -446,12 +448,14 @@ fn parts(bytes: &[u8]) -> Option<(&[u8], u32)> {
     let line = bytes.iter().position(|&byte| byte == b'\n')?;
     let (object, rest) = bytes.split_at(line);
     let digits = rest.strip_prefix(b"\ncrc32c ")?.strip_suffix(b"\n")?;
+    Some((object, digits_of(digits)?))
+}
+
+/// Reads a checksum, which has eight digits.
+fn digits_of(digits: &[u8]) -> Option<u32> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 8)?;
     let is_plain = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    if !is_plain {
-        return None;
-    }
-    Some((object, u32::from_str_radix(digits, 16).ok()?))
+    is_plain.then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
 /// Returns a path that stays valid wherever the store is opened the next time.
