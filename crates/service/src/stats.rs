@@ -211,6 +211,7 @@ fn ours(tenant: &Tenant) -> Rows {
     rows(&[
         ("entresol_version", &SERVER_VERSION),
         ("tenant", &tenant.name()),
+        ("keys_max", &cache.keys_max),
         ("medium", &cache.medium),
         ("medium_access", &cache.access),
         ("dram_limit_bytes", &cache.dram_limit_bytes),
@@ -279,6 +280,7 @@ fn settings(tenant: &Tenant) -> Rows {
         ("medium_quota", &settings.medium_quota.0),
         ("favour", &settings.favour),
         ("requests_max", &settings.requests_per_second),
+        ("keys_max", &settings.keys_max),
         ("list_keys", &settings.keys_listed_per_second),
     ])
 }

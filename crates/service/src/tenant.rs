@@ -86,6 +86,7 @@ impl Tenant {
         cache: Arc<Cache>,
         server: ServerFacts,
     ) -> Arc<Tenant> {
+        cache.limit_keys(limit_of(&settings));
         Arc::new(Tenant {
             connections_max: AtomicUsize::new(settings.connections),
             requests_per_second: AtomicU32::new(settings.requests_per_second),
@@ -122,6 +123,7 @@ impl Tenant {
     pub(crate) fn change_settings(&self, settings: TenantSettings, limits: ConnectionLimits) {
         self.connections_max.store(settings.connections, Ordering::Relaxed);
         self.requests_per_second.store(settings.requests_per_second, Ordering::Relaxed);
+        self.cache.limit_keys(limit_of(&settings));
         *self.settings.lock() = settings;
         *self.limits.lock() = limits;
     }
@@ -204,6 +206,11 @@ impl Tenant {
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         self.clients.lock().values().cloned().collect()
     }
+}
+
+/// Limit of keys of a tenant's cache.
+fn limit_of(settings: &TenantSettings) -> Option<u64> {
+    (settings.keys_max > 0).then_some(settings.keys_max)
 }
 
 /// Guard of a tenant's connection, which is counted as long as the guard lives.
