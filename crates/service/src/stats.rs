@@ -4,6 +4,7 @@
 //! exporters insist on the name, and left out otherwise.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use entresol_protocol::encode;
 
@@ -225,6 +226,7 @@ fn ours(tenant: &Tenant) -> Rows {
         ("write_errors", &cache.events.write_errors),
         ("throttled", &counts.throttled),
         ("request_waits", &counts.request_waits),
+        ("buffers", &tenant.buffers().load(Ordering::Relaxed)),
         ("write_waits", &counts.write_waits),
         ("slow_requests", &counts.slow_requests),
         ("protocol_errors", &counts.protocol_errors),

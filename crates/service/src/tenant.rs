@@ -42,6 +42,8 @@ pub struct Tenant {
     pub(crate) request_pace: Pace,
     requests_per_second: AtomicU32,
     connections: AtomicUsize,
+    /// Bytes of requests and replies that its connections hold.
+    buffers: Arc<AtomicUsize>,
     connections_max: AtomicUsize,
     addresses: Mutex<Vec<String>>,
     clients: Mutex<BTreeMap<u64, Arc<Client>>>,
@@ -100,6 +102,7 @@ impl Tenant {
             detail: Detail::default(),
             listing_pace: Pace::default(),
             connections: AtomicUsize::new(0),
+            buffers: Arc::default(),
             addresses: Mutex::default(),
             clients: Mutex::default(),
             next_client: AtomicU64::new(0),
@@ -155,6 +158,12 @@ impl Tenant {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of requests and replies that its connections hold, which the event loops count.
+    #[must_use]
+    pub fn buffers(&self) -> &Arc<AtomicUsize> {
+        &self.buffers
     }
 
     /// Addresses and paths that it listens on, as bound.
