@@ -191,7 +191,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Sets the number of keys beyond which a new one makes another go, or that there is none. Those
+    /// Sets the number of keys beyond which a new one makes another go; none is any number. Keys
     /// beyond a lower limit go in `maintain`.
     pub fn limit_keys(&self, keys: Option<u64>) {
         self.shared.items.key_limit.set(keys);

@@ -230,8 +230,8 @@ impl Items {
     }
 
     /// Ends the stay of an item on its medium, under the lock of its buckets. Every eviction ends
-    /// here. There is one medium, so the item is let go; its key is remembered if it was alive. Returns
-    /// its room.
+    /// here. There is one medium, so the item is let go; its key is remembered if it was alive.
+    /// Returns its room.
     #[inline]
     pub(crate) fn hand_down(
         &self,
