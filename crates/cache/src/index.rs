@@ -31,7 +31,7 @@ use entresol_base::thread;
 use entresol_media::{Direct, Line, RegionError};
 
 pub(crate) const BUCKET_BYTES: u64 = 64;
-const SLOTS: usize = 7;
+pub(crate) const SLOTS: usize = 7;
 const LOCK: u64 = 1;
 const VERSION: u64 = 1 << 32;
 /// Position in a bucket's version of the number of its life.
@@ -70,6 +70,11 @@ impl Found {
     /// Returns the location that the slot names.
     pub(crate) fn location(self) -> u64 {
         location_of(self.word)
+    }
+
+    /// Returns the number of the slot in its bucket.
+    pub(crate) fn slot(self) -> u64 {
+        (self.at & (BUCKET_BYTES - 1)) / 8 - 1
     }
 
     /// Returns true if the slot has named one and the same item since it was found `before`. An
@@ -162,6 +167,18 @@ impl Heat {
     /// Returns the heat of the item's successor: equally warm, but not yet read.
     pub(crate) fn inherited(self) -> Heat {
         Heat(self.0 & !Heat::READ)
+    }
+
+    /// Returns the heat of an item that a limit of keys leaves where it is, since it was read after
+    /// it was last left; `None` if it was not. Reads in a young segment, which do not count, make
+    /// it stay once.
+    pub(crate) fn spared(self) -> Option<Heat> {
+        let count = self.count().min(Heat::CARRIED_MAX);
+        let rest = self.0 & !(Heat::COUNT | Heat::PASSES);
+        if count > 0 {
+            return Some(Heat(rest | (count - 1)));
+        }
+        (self.is_read() && self.passes() == 0).then_some(Heat(rest | 1 << Heat::PASSES_SHIFT))
     }
 
     /// Returns the heat of an item that the small log passes on to the main one.

@@ -98,6 +98,8 @@ pub(crate) fn count_shared(counter: &AtomicU64, by: u64) {
 pub struct Statistics {
     /// Live items.
     pub items: u64,
+    /// Items that the cache may hold; 0 is any number.
+    pub keys_max: u64,
     /// Bytes of live items: headers, keys and values.
     pub item_bytes: u64,
     /// Quota of DRAM.

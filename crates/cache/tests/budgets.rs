@@ -344,3 +344,71 @@ fn what_evictions_use_of_a_medium_counts_against_the_tenants_limit() {
         assert!(used.all_ns <= allowed_ns, "{what}: {} ns, at most {allowed_ns}", used.all_ns);
     }
 }
+
+#[test]
+fn a_limit_of_keys_is_kept_after_every_store_and_the_new_item_is_there() {
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(32)));
+    let now = clock.seconds();
+    for limit in [1, 2, 7, 1000] {
+        cache.limit_keys(Some(limit));
+        for number in 0..3 * limit {
+            put(&mut worker, number, now, &Store::set(b"v"));
+            assert!(holds(&mut worker, number, now), "{number} of {limit}");
+            assert!(cache.statistics().items <= limit);
+        }
+        assert_eq!(cache.statistics().items, limit);
+    }
+    // Overwriting makes nothing go, and what was deleted makes room.
+    let before = cache.statistics().events.evicted_items;
+    let kept: Vec<u64> = (0..3000).filter(|number| holds(&mut worker, *number, now)).collect();
+    kept.iter().for_each(|number| put(&mut worker, *number, now, &Store::set(b"w")));
+    let hash = worker.hash(&key(kept[0]));
+    worker.delete(&key(kept[0]), hash, now, &DeleteOptions::default(), None);
+    put(&mut worker, 9999, now, &Store::set(b"v"));
+    assert_eq!(cache.statistics().events.evicted_items, before);
+    assert_eq!(cache.statistics().items, 1000);
+}
+
+#[test]
+fn a_limit_of_keys_lets_those_go_that_are_not_read() {
+    const LIMIT: u64 = 10_000;
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(32)));
+    let now = clock.seconds();
+    cache.limit_keys(Some(LIMIT));
+    // A tenth is read now and then, while four times the limit passes by.
+    for number in 0..5 * LIMIT {
+        put(&mut worker, number, now, &Store::set(&[b'v'; 100]));
+        if number >= LIMIT {
+            holds(&mut worker, number % (LIMIT / 10), now);
+        }
+    }
+    let read = (0..LIMIT / 10).filter(|number| holds(&mut worker, *number, now)).count();
+    let latest = (4 * LIMIT..5 * LIMIT).filter(|number| holds(&mut worker, *number, now)).count();
+    assert!(read > 900 && latest > 4000, "{read} of 1000 that were read, {latest} of the latest");
+}
+
+#[test]
+fn upkeep_goes_down_to_a_lower_limit_of_keys_and_items_removed_elsewhere_count() {
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(32)));
+    let now = clock.seconds();
+    let mut other = cache.worker();
+    for number in 0..20_000 {
+        put(&mut worker, number, now, &Store::set(b"v"));
+    }
+    for number in 0..10_000 {
+        let hash = other.hash(&key(number));
+        other.delete(&key(number), hash, now, &DeleteOptions::default(), None);
+    }
+    // Workers tell of what they have done at most 31 items late.
+    cache.limit_keys(Some(10_100));
+    while cache.maintain(now) {}
+    assert_eq!(cache.statistics().items, 10_000);
+    cache.limit_keys(Some(3000));
+    while cache.maintain(now) {}
+    assert!((2930..=3031).contains(&cache.statistics().items), "{}", cache.statistics().items);
+    cache.limit_keys(None);
+    for number in 0..20_000 {
+        put(&mut worker, number, now, &Store::set(b"v"));
+    }
+    assert_eq!(cache.statistics().items, 20_000);
+}

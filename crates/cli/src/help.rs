@@ -52,6 +52,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("torture fill", &["entresol torture fill --directory /var/tmp/full --size 256MiB --cycles 2"]),
     ("torture flips", &["entresol torture flips --flips 500"]),
     ("torture cache", &["entresol torture cache --duration 10s"]),
+    ("torture connections", &["entresol torture connections --duration 10s"]),
     ("torture index", &["entresol torture index --duration 10s --index sv-tree"]),
     (
         "torture store",

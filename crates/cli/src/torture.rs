@@ -17,7 +17,8 @@ use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{MediumSpec, ModelName, files};
 use entresol_torture::{
-    Outcome, Plan, Plant, Structure, cache, fill, flips, index, media, processes, store,
+    Outcome, Plan, Plant, Structure, cache, connections, fill, flips, index, media, processes,
+    store,
 };
 use serde::Serialize;
 
@@ -50,6 +51,10 @@ enum Subject {
     /// persistent memory: each must be harmless or reported by check, and salvage must copy what
     /// readers still find.
     Flips(Flips),
+    /// Let clients that are reset, stuck, half closed or silent loose on a real server, take its
+    /// descriptors away, and send it SIGHUP and SIGTERM. Healthy clients must get right answers,
+    /// and nothing may panic or leak.
+    Connections(Connections),
     /// Run a process that is to be killed.
     #[command(hide = true)]
     StoreChild(StoreChild),
@@ -141,6 +146,26 @@ struct Flips {
     /// Time limit.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Connections {
+    /// Seed of what clients do.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Time of the run. From 5m on, the response times of healthy clients are judged as well.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
+    duration: Duration,
+    /// Connections that troublesome clients make in that time [default: 33 a second].
+    #[arg(long, value_name = "N")]
+    connections: Option<u64>,
+    /// Directory of the server's files, to be made; it is removed if nothing is wrong [default: a
+    /// new one in the current directory].
+    #[arg(long, value_name = "PATH")]
+    directory: Option<PathBuf>,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -316,6 +341,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         Subject::Fill(given) => fill_up(given),
         Subject::Flips(given) => flip(given),
+        Subject::Connections(given) => trouble(given),
         Subject::StoreChild(StoreChild { place, seed, round }) => {
             Ok(processes::child(place, *seed, *round, &mut std::io::stdout())?)
         }
@@ -413,6 +439,52 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     });
     outcome.pass &= is_tried;
     let complaint = complaint.or_else(|| (!is_tried).then(too_short));
+    put(&outcome, json, complaint, outcome.interrupted)
+}
+
+/// Connections that troublesome clients make in a second.
+const CONNECTIONS_S: f64 = 33.4;
+
+/// Lets clients and signals loose on servers of this program.
+fn trouble(given: &Connections) -> anyhow::Result<()> {
+    let Connections { seed, duration: time, json, .. } = *given;
+    let folder = given.directory.clone();
+    let folder =
+        folder.unwrap_or_else(|| PathBuf::from(format!("entresol-torture-{}", std::process::id())));
+    let name = folder.display().to_string();
+    if files::exists(&folder) {
+        let text = format!("{name} exists already: give a directory that does not exist");
+        return Err(BenchError::Usage(text).into());
+    }
+    if time.is_zero() || given.connections == Some(0) {
+        return Err(nothing("--duration or --connections is 0"));
+    }
+    let connections =
+        given.connections.unwrap_or((time.as_secs_f64() * CONNECTIONS_S).ceil() as u64);
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let spawn = |folder: &Path, ports: &Path| {
+        let mut command = Command::new(&program);
+        command.args(["serve", "--config"]).arg(folder.join(connections::CONFIGURATION));
+        connections::piped(command.arg("--port-file").arg(ports)).spawn()
+    };
+    let settings = connections::Settings { seed, time, connections, folder: folder.clone() };
+    let progress = Progress::timed("torture connections", time);
+    interrupt::leaves(format!("left: {name}, which may be removed"));
+    interrupt::watch(&progress)?;
+    let outcome = connections::torture(&settings, &spawn, &progress);
+    progress.finish();
+    let outcome = outcome?;
+    if outcome.pass {
+        files::remove_tree(&folder).with_context(|| name.clone())?;
+    }
+    let complaint = (!outcome.pass).then(|| {
+        format!(
+            "a server in trouble did wrong; its files are in {name}. To try the same again, as far \
+             as the kernel's scheduling allows: entresol torture connections --seed {seed} \
+             --duration {}s --connections {connections}",
+            time.as_secs_f64()
+        )
+    });
     put(&outcome, json, complaint, outcome.interrupted)
 }
 

@@ -87,10 +87,27 @@ pub struct Resident {
 /// # Errors
 /// Fails if `/proc` is not mounted.
 pub fn resident() -> Result<Resident, BenchError> {
+    resident_of(std::process::id())
+}
+
+/// Returns the memory of process `pid` that is resident now.
+///
+/// # Errors
+/// Fails if the process does not exist or its figures may not be read.
+pub fn resident_of(pid: u32) -> Result<Resident, BenchError> {
     let error = |source| BenchError::System { what: "resident memory", source };
-    let text = fs::read_to_string("/proc/self/status").map_err(error)?;
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).map_err(error)?;
     let bytes = |name| field_of(&text, name).unwrap_or(0) << 10;
     Ok(Resident { all_bytes: bytes("VmRSS:"), anonymous_bytes: bytes("RssAnon:") })
+}
+
+/// Returns the number of descriptors that process `pid` has open.
+///
+/// # Errors
+/// Fails if the process does not exist or its figures may not be read.
+pub fn descriptors_of(pid: u32) -> Result<u64, BenchError> {
+    let error = |source| BenchError::System { what: "descriptors of a process", source };
+    Ok(fs::read_dir(format!("/proc/{pid}/fd")).map_err(error)?.count() as u64)
 }
 
 fn field_of(text: &str, name: &str) -> Option<u64> {

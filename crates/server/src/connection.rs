@@ -76,7 +76,12 @@ impl Stream {
         }
     }
 
-    /// Bytes of replies that are encrypted and not sent.
+    /// Returns true if the peer has sent a part of a record that nothing can be read of yet.
+    pub(crate) fn is_amid_record(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.is_amid_record())
+    }
+
+    /// Bytes that a session holds of requests and replies.
     #[inline]
     fn held_bytes(&self) -> usize {
         match self {

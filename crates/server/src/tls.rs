@@ -12,6 +12,8 @@ use rustls::ServerConnection;
 
 /// Bytes of clear text that are encrypted before the socket must have taken them.
 const RECORD_BYTES: usize = 16 * 1024;
+/// Bytes of a record that the session holds at most until it is whole.
+const PARTIAL_BYTES_MAX: usize = RECORD_BYTES + 4096;
 /// Bytes that a client may send before its handshake is done; a chain of four certificates takes
 /// about half of that. With the server's own chain, which has at most 8 KiB, and the session, a
 /// client in its handshake holds less than 32 KiB.
@@ -28,6 +30,10 @@ pub(crate) struct TlsStream {
     names_user: bool,
     /// Bytes received during the handshake.
     received_bytes: usize,
+    /// Bytes received of a record that is not whole, at most.
+    partial_bytes: usize,
+    /// Bytes decrypted and not read.
+    clear_bytes: usize,
     /// Clear bytes of what is encrypted and not sent.
     encrypted_bytes: usize,
     /// True if the first byte of the next write is among those.
@@ -70,6 +76,8 @@ impl TlsStream {
             is_secure: false,
             names_user: acceptor.names_user,
             received_bytes: 0,
+            partial_bytes: 0,
+            clear_bytes: 0,
             encrypted_bytes: 0,
             is_ahead: false,
             has_ended: false,
@@ -107,9 +115,14 @@ impl TlsStream {
         self.has_ended
     }
 
-    /// Clear bytes of what is encrypted and not sent.
+    /// Bytes that the session holds of requests and replies, beside what it takes itself.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.encrypted_bytes
+        self.partial_bytes + self.clear_bytes + self.encrypted_bytes
+    }
+
+    /// Returns true if the peer has sent a part of a record and not the rest.
+    pub(crate) fn is_amid_record(&self) -> bool {
+        self.partial_bytes > 0
     }
 
     /// Cause of the session's failure, once.
@@ -128,6 +141,7 @@ impl TlsStream {
             self.push()?;
             if !self.session.is_handshaking() {
                 self.is_secure = true;
+                self.partial_bytes = 0;
                 return Ok(true);
             }
             let left = HANDSHAKE_BYTES_MAX.saturating_sub(self.received_bytes);
@@ -160,6 +174,7 @@ impl TlsStream {
                 }
                 Ok(more) => {
                     count += more;
+                    self.clear_bytes = self.clear_bytes.saturating_sub(more);
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -233,7 +248,16 @@ impl TlsStream {
             self.received_bytes += count;
         }
         match self.session.process_new_packets() {
-            Ok(_) => Ok(count),
+            Ok(state) => {
+                self.clear_bytes = state.plaintext_bytes_to_read();
+                // Behind a record that became whole there is no more than what came last, which the
+                // session has room for anyway.
+                self.partial_bytes = match self.clear_bytes {
+                    0 => (self.partial_bytes + count).min(PARTIAL_BYTES_MAX),
+                    _ => 0,
+                };
+                Ok(count)
+            }
             Err(cause) => {
                 // The alert tells the client why; it is closed whether that arrives or not.
                 let _ = self.push();

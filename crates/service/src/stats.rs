@@ -4,6 +4,7 @@
 //! exporters insist on the name, and left out otherwise.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use entresol_protocol::encode;
 
@@ -211,6 +212,7 @@ fn ours(tenant: &Tenant) -> Rows {
     rows(&[
         ("entresol_version", &SERVER_VERSION),
         ("tenant", &tenant.name()),
+        ("keys_max", &cache.keys_max),
         ("medium", &cache.medium),
         ("medium_access", &cache.access),
         ("dram_limit_bytes", &cache.dram_limit_bytes),
@@ -224,6 +226,7 @@ fn ours(tenant: &Tenant) -> Rows {
         ("write_errors", &cache.events.write_errors),
         ("throttled", &counts.throttled),
         ("request_waits", &counts.request_waits),
+        ("buffers", &tenant.buffers().load(Ordering::Relaxed)),
         ("write_waits", &counts.write_waits),
         ("slow_requests", &counts.slow_requests),
         ("protocol_errors", &counts.protocol_errors),
@@ -279,6 +282,7 @@ fn settings(tenant: &Tenant) -> Rows {
         ("medium_quota", &settings.medium_quota.0),
         ("favour", &settings.favour),
         ("requests_max", &settings.requests_per_second),
+        ("keys_max", &settings.keys_max),
         ("list_keys", &settings.keys_listed_per_second),
     ])
 }

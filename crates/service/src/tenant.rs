@@ -42,6 +42,8 @@ pub struct Tenant {
     pub(crate) request_pace: Pace,
     requests_per_second: AtomicU32,
     connections: AtomicUsize,
+    /// Bytes of requests and replies that its connections hold.
+    buffers: Arc<AtomicUsize>,
     connections_max: AtomicUsize,
     addresses: Mutex<Vec<String>>,
     clients: Mutex<BTreeMap<u64, Arc<Client>>>,
@@ -86,6 +88,7 @@ impl Tenant {
         cache: Arc<Cache>,
         server: ServerFacts,
     ) -> Arc<Tenant> {
+        cache.limit_keys(limit_of(&settings));
         Arc::new(Tenant {
             connections_max: AtomicUsize::new(settings.connections),
             requests_per_second: AtomicU32::new(settings.requests_per_second),
@@ -99,6 +102,7 @@ impl Tenant {
             detail: Detail::default(),
             listing_pace: Pace::default(),
             connections: AtomicUsize::new(0),
+            buffers: Arc::default(),
             addresses: Mutex::default(),
             clients: Mutex::default(),
             next_client: AtomicU64::new(0),
@@ -122,6 +126,7 @@ impl Tenant {
     pub(crate) fn change_settings(&self, settings: TenantSettings, limits: ConnectionLimits) {
         self.connections_max.store(settings.connections, Ordering::Relaxed);
         self.requests_per_second.store(settings.requests_per_second, Ordering::Relaxed);
+        self.cache.limit_keys(limit_of(&settings));
         *self.settings.lock() = settings;
         *self.limits.lock() = limits;
     }
@@ -153,6 +158,12 @@ impl Tenant {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of requests and replies that its connections hold, which the event loops count.
+    #[must_use]
+    pub fn buffers(&self) -> &Arc<AtomicUsize> {
+        &self.buffers
     }
 
     /// Addresses and paths that it listens on, as bound.
@@ -204,6 +215,11 @@ impl Tenant {
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         self.clients.lock().values().cloned().collect()
     }
+}
+
+/// Limit of keys of a tenant's cache.
+fn limit_of(settings: &TenantSettings) -> Option<u64> {
+    (settings.keys_max > 0).then_some(settings.keys_max)
 }
 
 /// Guard of a tenant's connection, which is counted as long as the guard lives.

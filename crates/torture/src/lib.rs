@@ -3,11 +3,11 @@
 //!
 //! Each subject has a file: [`media`] tests the crash machine itself, [`mod@index`], [`store`] and
 //! [`cache`] simulate crashes, [`flips`] flips bits of a store, [`processes`] kills its real
-//! processes, and [`fill`] fills one. Subjects of other
-//! crates (server) belong beside them.
+//! processes, [`fill`] fills one, and [`connections`] lets clients and signals loose on a server.
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod connections;
 mod drive;
 pub mod fill;
 pub mod flips;

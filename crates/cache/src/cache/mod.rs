@@ -19,6 +19,9 @@ use crate::statistics::{Counters, Events, Statistics};
 use crate::values::Values;
 use crate::worker::Worker;
 
+/// Items beyond a limit of keys that one step of upkeep drops.
+const DROPPED_BY_UPKEEP: u64 = 1024;
+
 /// A segment cache: one tenant's items, within its quotas, on its medium.
 ///
 /// ```
@@ -188,6 +191,12 @@ impl Cache {
         Ok(())
     }
 
+    /// Sets the number of keys beyond which a new one makes another go; none is any number. Keys
+    /// beyond a lower limit go in `maintain`.
+    pub fn limit_keys(&self, keys: Option<u64>) {
+        self.shared.items.key_limit.set(keys);
+    }
+
     /// Does what need not be done on a request's path: frees expired and flushed segments, makes
     /// room ahead of the writers, brings a lowered quota into effect. Returns whether there is
     /// more to do at once; call it every few milliseconds, from any thread. A closed cache has no
@@ -205,6 +214,7 @@ impl Cache {
         shared.writers.seal_expired(shared.space(), now);
         let mut more = shared.items.free_expired(now);
         more |= shared.items.make_room_ahead(&shared.writers, now);
+        more |= shared.items.key_limit.keep(&shared.items, DROPPED_BY_UPKEEP, None, now, |_| ());
         shared.writers.finish_flush(shared.space());
         more |= shared.items.shrink_index(4096);
         drop(closed);
@@ -260,6 +270,7 @@ fn gather(shared: &Shared) -> Statistics {
     let (medium_limit_bytes, medium_used_bytes) = space.budget.medium();
     Statistics {
         items,
+        keys_max: shared.items.key_limit.get().unwrap_or(0),
         item_bytes,
         dram_limit_bytes,
         dram_used_bytes,

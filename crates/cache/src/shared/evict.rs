@@ -19,7 +19,7 @@ use crate::index::{Found, Heat, Pair};
 use crate::ops::Expiry;
 use crate::record::{Head, NewRecord, UNIT, mark};
 use crate::segment::{Kind, Log, State};
-use crate::shared::append::{EVICTIONS_MAX, Open, Shard};
+use crate::shared::append::{EVICTIONS_MAX, Hole, Open, Shard};
 use crate::shared::balance::Trial;
 use crate::shared::budget::Need;
 use crate::shared::items::Items;
@@ -46,7 +46,7 @@ enum Victim {
 
 /// An item that eviction passes.
 #[derive(Clone, Copy)]
-struct Item {
+pub(crate) struct Item {
     hash: u64,
     location: u64,
     found: Found,
@@ -55,7 +55,7 @@ struct Item {
 
 /// Counts of the items of a segment, by their fate.
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     evicted: u64,
     evicted_unread: u64,
     evicted_bytes: u64,
@@ -223,7 +223,7 @@ impl Items {
 
     /// Returns the item at a location, if the index still names it.
     #[inline]
-    fn item_at(&self, pair: &Pair<'_>, hash: u64, location: u64) -> Option<Item> {
+    pub(crate) fn item_at(&self, pair: &Pair<'_>, hash: u64, location: u64) -> Option<Item> {
         let found = pair.find_location(location)?;
         // Marks may have changed since the head was read; under the lock they are final.
         Some(Item { hash, location, found, head: self.space.records.head(location) })
@@ -231,10 +231,18 @@ impl Items {
 
     /// Ends the stay of an item on its medium, under the lock of its buckets. Every eviction ends
     /// here. There is one medium, so the item is let go; its key is remembered if it was alive.
+    /// Returns its room.
     #[inline]
-    fn hand_down(&self, pair: Pair<'_>, item: &Item, from: Log, now: Seconds, tally: &mut Tally) {
+    pub(crate) fn hand_down(
+        &self,
+        pair: Pair<'_>,
+        item: &Item,
+        from: Log,
+        now: Seconds,
+        tally: &mut Tally,
+    ) -> Option<Hole> {
         let Item { hash, location, found, head } = item;
-        self.space.retire(*location, head, || pair.remove(found));
+        let hole = self.space.retire(*location, head, || pair.remove(found));
         drop(pair);
         let unread = u64::from(!found.heat().is_read());
         if self.is_dead(*location, head, now) {
@@ -246,9 +254,11 @@ impl Items {
             tally.evicted_bytes += self.space.records.item_bytes(head);
             self.space.logs.ghosts.put(*hash, from);
         }
+        hole
     }
 
-    fn book(&self, log: Log, tally: &Tally) {
+    /// Counts the items of a log that went and stayed.
+    pub(crate) fn book(&self, log: Log, tally: &Tally) {
         let gone = tally.evicted + tally.expired;
         self.index.count(-i64::try_from(gone).unwrap_or(i64::MAX));
         self.space.logs.balance.book(log, tally.evicted_bytes, &tally.new, &tally.back);

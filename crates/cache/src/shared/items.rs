@@ -11,14 +11,21 @@ use crate::record::{Head, NewRecord, mark};
 use crate::segment::State;
 use crate::shared::append::{Hole, Place, Shard};
 use crate::shared::budget::PAGE;
+use crate::shared::key_limit::KeyLimit;
 use crate::shared::records::Records;
 use crate::shared::space::{Seen, Space};
 use crate::statistics::{Counters, count_shared};
+
+/// Items added or removed by a worker before the index is told, if there is no limit of keys.
+const COUNT_BATCH: i64 = 32;
+/// Items that a writer drops for one that it adds, while there are more than the limit allows.
+const DROPPED_FOR_NEW: u64 = 2;
 
 /// All items of a cache.
 pub(crate) struct Items {
     pub(crate) index: Index,
     pub(crate) space: Space,
+    pub(crate) key_limit: KeyLimit,
     /// Counters of work on the shared state: evictions, expiry, merging.
     pub(crate) counters: Counters,
 }
@@ -177,6 +184,41 @@ impl Items {
             self.space.retire(found.location(), &head, || pair.remove(&found));
             self.index.count(-1);
             count_shared(&self.counters.displaced_out, 1);
+        }
+    }
+
+    /// Counts an item that a worker has added at `place`; those that it has not told the index of
+    /// are `uncounted`. The table grows if it is too full, and other items go if there are too
+    /// many.
+    #[inline(always)]
+    pub(crate) fn count_added(
+        &self,
+        uncounted: &mut i64,
+        shard: &mut Shard,
+        place: &Place,
+        now: Seconds,
+    ) {
+        *uncounted += 1;
+        if *uncounted >= COUNT_BATCH || self.key_limit.get().is_some() {
+            self.tell_index(uncounted, shard, place, now);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_index(&self, uncounted: &mut i64, shard: &mut Shard, place: &Place, now: Seconds) {
+        self.index.count(std::mem::take(uncounted));
+        self.grow_index(shard, now);
+        self.key_limit.keep(self, DROPPED_FOR_NEW, Some(place.location()), now, |hole| {
+            shard.remember(hole);
+        });
+    }
+
+    /// Counts an item that a worker has removed.
+    #[inline]
+    pub(crate) fn count_removed(&self, uncounted: &mut i64) {
+        *uncounted -= 1;
+        if *uncounted <= -COUNT_BATCH || self.key_limit.get().is_some() {
+            self.index.count(std::mem::take(uncounted));
         }
     }
 

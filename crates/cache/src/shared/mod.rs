@@ -1,6 +1,6 @@
 //! State shared by all threads of a cache, in rooms that stand one above the other: `writers`;
-//! `items` with `evict`; `append`; `space` with `seal`; then `vacancy`, `logs`, `flushes`, `budget`
-//! and `records`.
+//! `items` with `evict` and `key_limit`; `append`; `space` with `seal`; then `vacancy`, `logs`,
+//! `flushes`, `budget` and `records`.
 
 pub(crate) mod append;
 mod balance;
@@ -9,6 +9,7 @@ mod evict;
 mod flushes;
 mod ghost;
 pub(crate) mod items;
+mod key_limit;
 mod logs;
 pub(crate) mod records;
 mod seal;
@@ -32,6 +33,7 @@ use crate::index::Index;
 use crate::media::{LocalFiles, Medium, RestartFiles};
 use crate::restart::Restart;
 use crate::shared::items::Items;
+use crate::shared::key_limit::KeyLimit;
 use crate::shared::records::Records;
 use crate::shared::space::Space;
 use crate::shared::writers::Writers;
@@ -106,7 +108,8 @@ impl Shared {
         let records = Records::new(plan, values, hasher)?;
         let index = Index::new(plan.table_bytes_max, config.huge_pages)?;
         let space = Space::new(plan, config.favour, records, restart, index.bytes())?;
-        let items = Items { index, space, counters: Counters::default() };
+        let key_limit = KeyLimit::none();
+        let items = Items { index, space, key_limit, counters: Counters::default() };
         let shared = Arc::new(Shared {
             name: config.name.clone(),
             items,

@@ -342,7 +342,7 @@ impl Worker {
         let pair = items.index.lock(hash.0);
         if let Some(found) = pair.find_location(location) {
             space.retire(location, &records.head(location), || pair.remove(&found));
-            self.uncounted_items -= 1;
+            items.count_removed(&mut self.uncounted_items);
         }
     }
 

@@ -23,8 +23,6 @@ use crate::statistics::count;
 use crate::values::ValueAt;
 use crate::worker::Worker;
 
-/// Items added or removed before the index is told.
-const COUNT_BATCH: i64 = 32;
 /// Longest value, spaces included, that is parsed as a number.
 const NUMBER_BYTES_MAX: usize = 1024;
 /// Digits of the largest number of 64 bits.
@@ -345,7 +343,7 @@ impl Worker {
             }
         };
         drop(pair);
-        self.uncounted_items -= 1;
+        items.count_removed(&mut self.uncounted_items);
         if let (Some(hole), Some(mut shard)) = (hole, shared.writers.shards[self.shard].try_lock())
         {
             shard.remember(hole);
@@ -435,7 +433,7 @@ impl Worker {
             let new = match expiry {
                 Expiry::Immediately => {
                     space.retire(found.location(), &head, || pair.remove(&found));
-                    self.uncounted_items -= 1;
+                    items.count_removed(&mut self.uncounted_items);
                     return Some(meta);
                 }
                 Expiry::Never => None,
@@ -510,7 +508,7 @@ impl Worker {
                 if value.checksum().is_some_and(|expected| crc32c(&self.scratch) != expected) {
                     count(&self.counters.damaged, 1);
                     space.retire(location, &head, || pair.remove(&found));
-                    self.uncounted_items -= 1;
+                    items.count_removed(&mut self.uncounted_items);
                     return Old::Absent;
                 }
                 value.charge_read(&mut self.account, 0, self.scratch.len());
@@ -595,11 +593,7 @@ impl Worker {
                     return Stored::Stored { cas };
                 }
                 Published::Inserted { cas } => {
-                    self.uncounted_items += 1;
-                    if self.uncounted_items >= COUNT_BATCH {
-                        items.index.count(std::mem::take(&mut self.uncounted_items));
-                        items.grow_index(&mut shard, now);
-                    }
+                    items.count_added(&mut self.uncounted_items, &mut shard, &place, now);
                     return Stored::Stored { cas };
                 }
                 Published::Refused(refusal) => {

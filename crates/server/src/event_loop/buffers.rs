@@ -6,6 +6,8 @@
 //! closed, as many as it takes. Beyond the quota itself, connections are closed that have moved
 //! more recently: those first that have kept the most bytes for the longest time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use entresol_base::Nanos;
@@ -28,12 +30,19 @@ const LARGEST_REQUESTS: usize = 4;
 pub(super) struct BufferQuota {
     limit_bytes: usize,
     held_bytes: usize,
+    /// Bytes that the tenant's connections hold in all loops together.
+    total_bytes: Arc<AtomicUsize>,
     shed_at: Nanos,
     /// Connections of slow clients that wait for room.
     waiting: Vec<Key>,
 }
 
 impl BufferQuota {
+    /// Makes a quota that counts towards a tenant's total.
+    pub(super) fn of(total_bytes: Arc<AtomicUsize>) -> Self {
+        BufferQuota { total_bytes, ..BufferQuota::default() }
+    }
+
     /// Sets the limit to a loop's share of a tenant's limit. `request_bytes` is the largest
     /// request.
     pub(super) fn set_share(&mut self, limit_bytes: usize, loops: usize, request_bytes: usize) {
@@ -52,6 +61,11 @@ impl BufferQuota {
 
     /// Notes that a connection counted with `before` bytes now holds `after`.
     pub(super) fn change(&mut self, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        // The sum of all loops is never negative, but may wrap on its way.
+        self.total_bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         let held = self.held_bytes;
         debug_assert!(before <= held, "{before} bytes of a connection, {held} of all together");
         self.held_bytes = (self.held_bytes + after).saturating_sub(before);

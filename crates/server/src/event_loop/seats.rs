@@ -1,6 +1,7 @@
 //! Seats of the tenants in one loop: how a tenant comes, and how it leaves.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use entresol_protocol::Limits;
@@ -52,7 +53,7 @@ impl LoopSeat {
             name: seat.tenant.name(),
             limits: turn_limits(&seat.tenant, limits),
             reads,
-            buffers: BufferQuota::default(),
+            buffers: BufferQuota::of(Arc::clone(seat.tenant.buffers())),
             waiting: Waiting::default(),
             acceptor: None,
             sources,

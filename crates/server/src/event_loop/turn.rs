@@ -378,6 +378,9 @@ fn receive(
         }
         Transfer::Blocked => {
             connection.readable = false;
+            if connection.stream.is_amid_record() {
+                connection.stalled_since.get_or_insert(now);
+            }
             buffers.settle(&mut connection.input);
             false
         }

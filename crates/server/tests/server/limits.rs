@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::{ManualClock, Seconds};
+use entresol_server::Running;
 
-use crate::support::{Client, eventually, start, start_by, tenant};
+use crate::support::{Client, eventually, settings, start, start_by, tenant};
 
 #[test]
 fn connections_beyond_the_limit_are_told_and_closed() {
@@ -240,5 +241,42 @@ fn a_tenant_beyond_its_rate_waits_and_another_one_does_not() {
     b.ask(&"mn\n".repeat(60), &"MN\n".repeat(60));
     a.expect("MN\r\n");
     assert!(running.tenants()[0].counts().throttled > 0);
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_new_key_beyond_the_limit_makes_another_one_go_and_a_reload_changes_the_limit() {
+    let text = |limit: &str| format!("threads = 2\n{}{}", tenant("a", limit), tenant("b", ""));
+    let mut running = start(&text("keys_max = 100"));
+    let store = |running: &Running, name: &str, keys: std::ops::Range<usize>| {
+        for key in keys {
+            // A connection each, so that both event loops store some.
+            let mut client = Client::of(running, name);
+            client.ask(&format!("set k{key} 0 0 1\nv\n"), "STORED\n");
+            client.ask(&format!("get k{key}\n"), &format!("VALUE k{key} 0 1\nv\nEND\n"));
+        }
+    };
+    let items =
+        |running: &Running, tenant: usize| running.tenants()[tenant].cache().statistics().items;
+    store(&running, "a", 0..300);
+    store(&running, "b", 0..300);
+    assert_eq!((items(&running, 0), items(&running, 1)), (100, 300));
+    let shown = |running: &Running, rows: &[&str]| {
+        for what in ["stats", "stats settings"] {
+            let mut client = Client::of(running, "a");
+            client.send(format!("{what}\r\nquit\r\n").as_bytes());
+            let text = client.rest();
+            assert!(rows.iter().any(|row| text.contains(row)), "{text}");
+        }
+    };
+    shown(&running, &["STAT keys_max 100\r\n"]);
+    running.reload(settings(&text("keys_max = 10"))).unwrap();
+    eventually("those beyond the lower limit go", || items(&running, 0) == 10);
+    running.reload(settings(&text(""))).unwrap();
+    shown(&running, &["STAT keys_max 0\r\n"]);
+    store(&running, "a", 300..500);
+    assert_eq!(items(&running, 0), 210);
+    let events = running.tenants()[0].cache().statistics().events;
+    assert_eq!(events.evicted_items, 290);
     running.stop().unwrap();
 }

@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use entresol_base::{ManualClock, Seconds};
 use entresol_media::files;
 use entresol_server::Running;
 use entresol_service::auth;
@@ -17,7 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{Client, MACHINE};
+use crate::support::{Client, MACHINE, eventually};
 
 /// An authority, and the folder in which it leaves what it issues.
 pub(crate) struct Authority {
@@ -111,7 +113,8 @@ impl Authority {
 
 /// Settings whose files are read as when a server starts.
 fn settings(text: &str) -> Result<Settings, String> {
-    let text = format!("threads = 2\nadmin = \"off\"\n{text}");
+    let threads = if text.contains("threads =") { "" } else { "threads = 2\n" };
+    let text = format!("admin = \"off\"\n{threads}{text}");
     config::parse_with("test", &text, &MACHINE, |_| {}).map_err(|error| error.to_string())
 }
 
@@ -215,6 +218,33 @@ fn a_slow_client_gets_large_replies_whole_while_the_buffers_stay_bounded() {
     authority.connect(address(&running), None).ask("mn\n", "MN\n");
     client.expect(&format!("VALUE large 0 {}\r\n{large}\r\nEND\r\n", large.len()).repeat(30));
     client.ask("mn\n", "MN\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_record_that_is_not_whole_counts_in_buffers_and_is_not_waited_for_for_ever() {
+    let authority = Authority::new();
+    let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+    let limits = "threads = 1\n[limits]\nprogress_time = \"1s\"\n";
+    let text = format!("{limits}{}", authority.tenant("a", ""));
+    let running = entresol_server::start(settings(&text).unwrap(), clock.clone()).unwrap();
+    let mut other = authority.connect(address(&running), None);
+    let held = || running.tenants()[0].buffers().load(Ordering::Relaxed);
+    let mut half = authority.connect(address(&running), None);
+    half.ask("mn\n", "MN\n");
+    eventually("an idle client holds nothing", || held() == 0);
+    let mut record = Vec::new();
+    let text = format!("set k 0 0 8000\r\n{}\r\n", "v".repeat(8000));
+    half.0.conn.writer().write_all(text.as_bytes()).unwrap();
+    half.0.conn.write_tls(&mut record).unwrap();
+    half.0.sock.write_all(&record[..6000]).unwrap();
+    eventually("the part is counted", || held() == 6000);
+    eventually("it is closed, and nothing of it is left", || {
+        clock.advance(Duration::from_secs(1));
+        other.ask("mn\n", "MN\n");
+        held() == 0 && running.tenants()[0].counts().idle_kicks == 1
+    });
+    assert_eq!(half.rest(), "");
     running.stop().unwrap();
 }
 

@@ -39,6 +39,8 @@ const CONNECTIONS_DEFAULT: i64 = 1024;
 const CONNECTIONS_MAX: i64 = 1_000_000;
 /// Greatest limit of a tenant's requests a second.
 const REQUESTS_MAX: i64 = 1_000_000_000;
+/// Largest number of keys that a limit of them may name.
+const KEYS_MAX: i64 = 1 << 40;
 /// Greatest number of keys that a tenant may list a second.
 const KEYS_LISTED_MAX: i64 = 10_000_000;
 const NAME_BYTES_MAX: usize = 64;
@@ -289,6 +291,7 @@ impl Checker<'_> {
             device: raw.device.as_ref().map(|device| device.get_ref().clone()),
             requests_per_second: self.count("requests_max", &raw.requests_max, 0, 0..=REQUESTS_MAX)
                 as u32,
+            keys_max: self.count("keys_max", &raw.keys_max, 0, 0..=KEYS_MAX) as u64,
             keys_listed_per_second: self.count("list_keys", &raw.list_keys, 0, 0..=KEYS_LISTED_MAX)
                 as u32,
             cluster: self.cluster(raw),

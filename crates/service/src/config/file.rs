@@ -167,6 +167,8 @@ pub struct RawTenant {
     pub device: Option<Spanned<String>>,
     /// Requests a second that the tenant may make.
     pub requests_max: Option<Spanned<i64>>,
+    /// Keys that the tenant may have.
+    pub keys_max: Option<Spanned<i64>>,
     /// Keys a second that `lru_crawler metadump` and `mgdump` may list.
     pub list_keys: Option<Spanned<i64>>,
     /// Machines that `config get cluster` names, each as `HOST:PORT`.

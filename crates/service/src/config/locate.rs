@@ -37,7 +37,7 @@ pub(super) const LIMITS_KEYS: [&str; 9] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 29] = [
+pub(super) const TENANT_KEYS: [&str; 30] = [
     "name",
     "listen",
     "tls_listen",
@@ -57,6 +57,7 @@ pub(super) const TENANT_KEYS: [&str; 29] = [
     "favour",
     "device",
     "requests_max",
+    "keys_max",
     "list_keys",
     "cluster",
     "cluster_version",

@@ -130,6 +130,8 @@ pub struct TenantSettings {
     pub device: Option<String>,
     /// Requests a second that the tenant may make; 0 is any number.
     pub requests_per_second: u32,
+    /// Keys that the tenant may have; 0 is any number.
+    pub keys_max: u64,
     /// Keys a second that `lru_crawler metadump` and `mgdump` may list; 0 refuses them.
     pub keys_listed_per_second: u32,
     /// Body of the reply to `config get cluster`; none if no machines are configured.

@@ -86,6 +86,7 @@ favour = "bytes"
 cost_table = "/mnt/ssd/alpha.costs.json"
 device = "ssd0"
 requests_max = 100000
+keys_max = 3000000
 list_keys = 5000
 cluster = ["one:11211"]
 cluster_version = 2
@@ -108,6 +109,7 @@ cluster_version = 2
     assert_eq!(tenant.favour, Favour::Bytes);
     assert_eq!(tenant.medium_quota, ByteSize::gib(1));
     assert_eq!((tenant.requests_per_second, tenant.keys_listed_per_second), (100_000, 5000));
+    assert_eq!(tenant.keys_max, 3_000_000);
     assert_eq!(tenant.cluster.as_deref(), Some("2\none||11211\n"));
     assert_eq!(tenant.cost_table, Some(PathBuf::from("/mnt/ssd/alpha.costs.json")));
     assert_eq!(settings.sharing.media, ["ssd0"]);

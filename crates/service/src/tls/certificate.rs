@@ -2,54 +2,7 @@
 //! holder's name. Signatures, chains and all else are checked by rustls.
 
 use entresol_base::Seconds;
-
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT: u8 = 0x06;
-const OCTETS: u8 = 0x04;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-/// Version of the certificate, which may be absent.
-const VERSION: u8 = 0xa0;
-const EXTENSIONS: u8 = 0xa3;
-/// Alternative names that are an e-mail address or a host's name.
-const NAMES: [u8; 2] = [0x81, 0x82];
-/// Kinds of text that are bytes of UTF-8 or ASCII.
-const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
-/// Object identifier of a common name.
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-/// Object identifier of the alternative names.
-const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
-
-/// Elements of DER that follow each other.
-struct Elements<'a>(&'a [u8]);
-
-impl<'a> Iterator for Elements<'a> {
-    type Item = (u8, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (tag, rest) = self.0.split_first()?;
-        let (first, rest) = rest.split_first()?;
-        let (length, rest) = match usize::from(*first) {
-            short @ ..=0x7f => (short, rest),
-            long @ 0x81..=0x84 => {
-                let (length, rest) = rest.split_at_checked(long - 0x80)?;
-                (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)
-            }
-            _ => return None,
-        };
-        let (body, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((*tag, body))
-    }
-}
-
-impl<'a> Elements<'a> {
-    /// Body of the next element, which must have this tag.
-    fn body(&mut self, tag: u8) -> Option<&'a [u8]> {
-        self.next().and_then(|(own, body)| (own == tag).then_some(body))
-    }
-}
+use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 
 /// Time during which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,106 +11,102 @@ pub(super) struct Validity {
     pub(super) until: Seconds,
 }
 
-/// Elements of a certificate behind its issuer.
-fn behind_issuer(certificate: &[u8]) -> Option<Elements<'_>> {
-    let mut fields = Elements(Elements(Elements(certificate).body(SEQUENCE)?).body(SEQUENCE)?);
-    if fields.0.first() == Some(&VERSION) {
-        fields.next()?;
-    }
-    // The serial number, the algorithm and the issuer.
-    fields.nth(2)?;
-    Some(fields)
+fn parse(certificate: &[u8]) -> Option<X509Certificate<'_>> {
+    X509Certificate::from_der(certificate).ok().map(|(_, parsed)| parsed)
 }
 
 /// Reads the time during which a certificate is valid.
 pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
-    let mut times = Elements(behind_issuer(certificate)?.body(SEQUENCE)?);
-    let from = time(times.next()?)?;
-    Some(Validity { from, until: time(times.next()?)? })
+    let certificate = parse(certificate)?;
+    let validity = certificate.validity();
+    Some(Validity { from: seconds(validity.not_before), until: seconds(validity.not_after) })
+}
+
+/// Converts a time. One beyond those that [`Seconds`] has is the first or the last of them.
+fn seconds(time: ASN1Time) -> Seconds {
+    Seconds(time.timestamp().clamp(0, i64::from(u32::MAX)) as u32)
 }
 
 /// Reads the name of a certificate's holder: its common name or, if it has none, the first host's
 /// name or e-mail address among its alternative names. Of several common names none counts.
 pub(super) fn holder(certificate: &[u8]) -> Option<String> {
-    let mut fields = behind_issuer(certificate)?;
-    fields.next()?;
-    let subject = fields.body(SEQUENCE)?;
-    let sets = Elements(subject).filter(|(tag, _)| *tag == SET);
-    let parts = sets.flat_map(|(_, set)| Elements(set)).filter_map(|(_, part)| {
-        let mut part = Elements(part);
-        (part.body(OBJECT)? == COMMON_NAME).then(|| part.next())?
-    });
-    let common: Vec<(u8, &[u8])> = parts.collect();
-    match common.as_slice() {
-        [] => alternative_name(fields),
-        [(tag, name)] if TEXTS.contains(tag) => text(name),
-        _ => None,
-    }
-}
-
-fn alternative_name(mut fields: Elements<'_>) -> Option<String> {
-    let (_, extensions) = fields.find(|(tag, _)| *tag == EXTENSIONS)?;
-    for (_, extension) in Elements(Elements(extensions).body(SEQUENCE)?) {
-        let mut parts = Elements(extension);
-        if parts.body(OBJECT)? == ALTERNATIVE_NAMES {
-            let (_, names) = parts.find(|(tag, _)| *tag == OCTETS)?;
-            let mut names = Elements(Elements(names).body(SEQUENCE)?);
-            return names.find(|(tag, _)| NAMES.contains(tag)).and_then(|(_, name)| text(name));
+    let certificate = parse(certificate)?;
+    let mut common = certificate.subject().iter_common_name();
+    match (common.next(), common.next()) {
+        (None, _) => {
+            let names = certificate.subject_alternative_name().ok()??;
+            names.value.general_names.iter().find_map(|name| match name {
+                GeneralName::DNSName(name) | GeneralName::RFC822Name(name) => {
+                    Some((*name).to_owned())
+                }
+                _ => None,
+            })
         }
+        (Some(name), None) => name.as_str().ok().map(str::to_owned),
+        (Some(_), Some(_)) => None,
     }
-    None
-}
-
-fn text(bytes: &[u8]) -> Option<String> {
-    std::str::from_utf8(bytes).ok().map(str::to_owned)
-}
-
-/// Reads a time. One beyond those that [`Seconds`] has is the first or the last of them.
-fn time((tag, digits): (u8, &[u8])) -> Option<Seconds> {
-    let digits = std::str::from_utf8(digits).ok()?.strip_suffix('Z')?;
-    let number = |from: usize| digits.get(from..from + 2)?.parse::<i64>().ok();
-    let (year, rest) = match tag {
-        UTC_TIME => (number(0)? + if number(0)? < 50 { 2000 } else { 1900 }, 2),
-        GENERALIZED_TIME => (number(0)? * 100 + number(2)?, 4),
-        _ => return None,
-    };
-    let (month, day) = (number(rest)?, number(rest + 2)?);
-    // Hinnant's days_from_civil: years begin in March.
-    let year = if month <= 2 { year - 1 } else { year };
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + of_year - 719_468;
-    let seconds =
-        days * 86_400 + number(rest + 4)? * 3600 + number(rest + 6)? * 60 + number(rest + 8)?;
-    Some(Seconds(seconds.clamp(0, i64::from(u32::MAX)) as u32))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType, date_time_ymd};
+
     use super::*;
 
-    #[test]
-    fn times_are_seconds_since_1970() {
-        for (tag, text, seconds) in [
-            (UTC_TIME, "700101000000Z", 0),
-            (UTC_TIME, "261126120102Z", 1_795_694_462),
-            (GENERALIZED_TIME, "20000229235959Z", 951_868_799),
-            (GENERALIZED_TIME, "99991231235959Z", u32::MAX),
-            (UTC_TIME, "500101000000Z", 0),
-        ] {
-            assert_eq!(time((tag, text.as_bytes())), Some(Seconds(seconds)), "{text}");
-        }
-        for wrong in ["", "Z", "2611261201Z", "26112612010Z", "xx1126120102Z", "261126120102"] {
-            assert_eq!(time((UTC_TIME, wrong.as_bytes())), None, "{wrong}");
-        }
+    fn issue(change: impl FnOnce(&mut CertificateParams)) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        change(&mut params);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
     }
 
     #[test]
-    fn lengths_beyond_the_bytes_end_the_elements() {
-        for wrong in [&[0x30][..], &[0x30, 5, 0], &[0x30, 0x80], &[0x30, 0x84, 255, 255, 255, 255]]
-        {
-            assert_eq!(Elements(wrong).next(), None, "{wrong:?}");
-            assert_eq!((validity(wrong), holder(wrong)), (None, None));
+    fn times_are_seconds_since_1970_within_what_seconds_have() {
+        let valid = |from: i32, until: i32| {
+            let certificate = issue(|params| {
+                params.not_before = date_time_ymd(from, 1, 1);
+                params.not_after = date_time_ymd(until, 11, 26);
+            });
+            validity(&certificate).map(|found| (found.from.0, found.until.0))
+        };
+        assert_eq!(valid(2000, 2026), Some((946_684_800, 1_795_651_200)));
+        assert_eq!(valid(1950, 9999), Some((0, u32::MAX)));
+    }
+
+    #[test]
+    fn a_holder_has_one_common_name_or_else_a_host_or_an_address() {
+        let name = |common: &[DnType], names: &[SanType]| {
+            holder(&issue(|params| {
+                for (number, one) in common.iter().enumerate() {
+                    params.distinguished_name.push(one.clone(), format!("ann{number}"));
+                }
+                params.subject_alt_names = names.to_vec();
+            }))
+        };
+        let host = SanType::DnsName("host.example".try_into().unwrap());
+        let mail = SanType::Rfc822Name("ann@example".try_into().unwrap());
+        let address = SanType::IpAddress([127, 0, 0, 1].into());
+        let twice = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
+        let found = |name: &str| Some(name.to_owned());
+        assert_eq!(name(&twice[..1], from_ref(&host)), found("ann0"));
+        assert_eq!(name(&twice, from_ref(&host)), None);
+        assert_eq!(name(&[DnType::OrganizationName], &[]), None);
+        assert_eq!(
+            name(&[], &[address.clone(), host.clone(), mail.clone()]),
+            found("host.example")
+        );
+        assert_eq!(name(&[], &[mail, host]), found("ann@example"));
+        assert_eq!(name(&[], &[address]), None);
+    }
+
+    #[test]
+    fn what_is_cut_off_or_no_certificate_has_neither() {
+        let whole = issue(|_| {});
+        let cut = (0..whole.len()).map(|end| &whole[..end]);
+        for wrong in cut.chain([&[0x30, 0x80][..], &[0x30, 0x84, 255, 255, 255, 255]]) {
+            assert_eq!((validity(wrong), holder(wrong)), (None, None), "{wrong:?}");
         }
-        assert_eq!(Elements(&[4, 0x81, 1, 7, 5, 0]).collect::<Vec<_>>().len(), 2);
     }
 }
