@@ -120,8 +120,8 @@ impl BufferPool {
         }
     }
 
-    /// Takes a spare buffer of at least `length` bytes for a request of `needed` bytes: the smallest
-    /// that holds it whole, but none that would be half empty, or else the largest that does not.
+    /// Takes a spare buffer of at least `length` bytes for a request of `needed` bytes: the
+    /// smallest that holds it whole, but none that would be half empty, or else the largest.
     fn take_large(&mut self, length: usize, needed: usize) -> Option<Buffer> {
         let wanted = needed.max(length);
         let sizes = self.large.iter().map(|large| large.bytes.len()).enumerate();
