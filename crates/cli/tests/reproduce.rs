@@ -45,10 +45,8 @@ fn what_is_missing_is_listed_with_its_reason() {
     let listed = reproduce(&["--list", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
     let missing = json["missing"].as_array().expect("missing");
-    for entry in ["004-fig11", "004-fig12"] {
-        let of = missing.iter().find(|it| it["entry"] == entry);
-        assert!(of.is_some_and(|it| it["check"].is_string()), "{entry}: {json}");
-    }
+    let of = missing.iter().find(|it| it["entry"] == "004-fig12");
+    assert!(of.is_some_and(|it| it["check"].is_string()), "{json}");
     assert!(missing.iter().all(|it| it["reason"].as_str().is_some_and(|it| !it.is_empty())));
     let text = String::from_utf8_lossy(&reproduce(&["--list"]).stdout).into_owned();
     assert!(text.contains("missing: 004-fig12, a file here"), "{text}");

@@ -129,6 +129,15 @@ pub(super) struct SetUp {
     /// Largest number of bytes on staging, if there is one.
     pub(super) staging: Option<u64>,
     pub(super) workloads: &'static [Workload],
+    /// Class whose drives take no time, if a test asks what waiting for them costs.
+    pub(super) free: Option<MediaClass>,
+}
+
+impl SetUp {
+    /// Creates a set-up of all workloads on the drives of the test.
+    pub(super) fn of(staging: Option<u64>) -> SetUp {
+        SetUp { staging, workloads: &WORKLOADS, free: None }
+    }
 }
 
 /// Formats an error.
@@ -151,14 +160,14 @@ struct Machine {
 impl Machine {
     fn new(world: &World, size: Size, set_up: SetUp, seed: u64) -> Result<Machine, String> {
         let cache = Some(PageCache::new(size.page_cache()));
-        let disk = |model, drives| {
+        let disk = |class, model, drives| {
             let stripes = Stripes { drives, ..Stripes::default() };
-            let (model, cache) = (Some(model), cache.clone());
+            let (model, cache) = ((set_up.free != Some(class)).then_some(model), cache.clone());
             let options = DiskOptions { model, stripes, cache, ..DiskOptions::default() };
             Disk::new(world, options).map_err(text)
         };
-        let staging = disk(ModelName::Nvme9300, 1)?;
-        let capacity = disk(ModelName::Qlc5210, DRIVES)?;
+        let staging = disk(MediaClass::Staging, ModelName::Nvme9300, 1)?;
+        let capacity = disk(MediaClass::Capacity, ModelName::Qlc5210, DRIVES)?;
         let place = |class, disk: &Disk, name, bytes_max| {
             let directory = disk.root().subdirectory(name).map_err(text)?;
             Ok::<Volume, String>(Volume { class, directory, bytes_max })
@@ -350,9 +359,8 @@ pub(super) fn runs(settings: &Settings) -> Ran {
         return Arc::clone(runs);
     }
     let both = || {
-        let workloads = &WORKLOADS;
-        let alone = run(size, SetUp { staging: None, workloads }, settings.seed)?;
-        let staged = run(size, SetUp { staging: Some(size.staging), workloads }, settings.seed)?;
+        let alone = run(size, SetUp::of(None), settings.seed)?;
+        let staged = run(size, SetUp::of(Some(size.staging)), settings.seed)?;
         Ok(Runs { size, alone, staged })
     };
     let runs = Arc::new(both());

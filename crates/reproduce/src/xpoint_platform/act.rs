@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::convert::Infallible;
 
 use entresol_base::Picos;
 use entresol_base::histogram::Histogram;
@@ -14,18 +15,18 @@ use super::drive;
 use super::host::Host;
 
 /// Small reads a second of the baseline, 1.5 KB each.
-const SMALL_PER_SECOND: f64 = 1_000.0;
-const SMALL_BYTES: u32 = 1_536;
+pub(super) const SMALL_PER_SECOND: f64 = 1_000.0;
+pub(super) const SMALL_BYTES: u32 = 1_536;
 /// Bytes a second of the baseline's large reads, and of its large writes.
 const LARGE_BYTES_PER_SECOND: f64 = 1_536_000.0;
 const LARGE_BYTES: u32 = 128 << 10;
 /// Queues of small reads, and the threads of each.
-const QUEUES: usize = 8;
-const THREADS: usize = 8;
+pub(super) const QUEUES: usize = 8;
+pub(super) const THREADS: usize = 8;
 /// Part of each drive that is used.
 const SPAN_BYTES: u64 = 100 << 30;
 /// Intervals of a run that are judged apart, and the small reads of each.
-const INTERVALS: u64 = 2;
+pub(super) const INTERVALS: u64 = 2;
 const READS_OF_INTERVAL: u64 = 60_000;
 
 /// Limits of response times in microseconds at the 95th, 99th and 99.9th percentile.
@@ -38,7 +39,7 @@ impl Limits {
     /// Limits that the paper tightens.
     pub(super) const TIGHT: Limits = Limits([128.0, 8_000.0, 64_000.0]);
 
-    fn hold(self, response: &Histogram) -> bool {
+    pub(super) fn hold(self, response: &Histogram) -> bool {
         [95.0, 99.0, 99.9]
             .iter()
             .zip(self.0)
@@ -174,20 +175,25 @@ fn run(name: ModelName, multiple: u32, seed: u64) -> Vec<Histogram> {
     run.run()
 }
 
-/// Finds the largest multiple of the baseline at which every interval keeps the limits: doubled
-/// until one does not, then halved between. Zero if the baseline fails.
+/// Finds the largest multiple of the baseline at which every interval on a drive keeps the limits.
 pub(super) fn best_multiple(name: ModelName, limits: Limits, seed: u64) -> u32 {
-    let holds = |multiple| run(name, multiple, seed).iter().all(|it| limits.hold(it));
+    let holds = |multiple| Ok(run(name, multiple, seed).iter().all(|it| limits.hold(it)));
+    largest::<Infallible>(holds).unwrap_or_else(|never| match never {})
+}
+
+/// Finds the largest multiple that holds: doubled until one does not, then halved between. Zero if
+/// the baseline fails.
+pub(super) fn largest<E>(mut holds: impl FnMut(u32) -> Result<bool, E>) -> Result<u32, E> {
     let mut above = 1;
-    while holds(above) {
+    while holds(above)? {
         above *= 2;
     }
     let mut best = above / 2;
     while above - best > 1 {
         let between = best.midpoint(above);
-        if holds(between) { best = between } else { above = between }
+        if holds(between)? { best = between } else { above = between }
     }
-    best
+    Ok(best)
 }
 
 /// Description of the load, for the scenario.

@@ -1,6 +1,7 @@
 //! Platform storage performance with 3D XPoint: its tables and figures.
 
 mod act;
+mod act_store;
 mod fig11;
 mod fig12;
 mod fig3;
