@@ -150,7 +150,7 @@ fn configure(folder: &Path, variant: u64) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The one who lets things happen to the server.
+/// Conductor of a run: starts, stops and disturbs the server.
 struct Conductor<'a> {
     settings: &'a Settings,
     spawn: Spawn<'a>,
