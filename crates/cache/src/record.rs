@@ -11,9 +11,9 @@
 //! | key length | key |
 //! | value length | the value, if it lies here |
 //!
-//! The marks say which of these are there. Bit 30 of the second word, `MORE`, is the format's room
-//! for what a value on several media, or in several pieces, needs beside its key; records without
-//! it pay nothing for that.
+//! The marks say which of these are there. Under the mark `PIECES` the value lies in pieces, on
+//! whatever medium, and the record is that of their list ([`crate::pieces`]): the list lies here,
+//! and the length above is its own.
 //!
 //! Records start at multiples of four bytes. Everything but the second word and the expiry is
 //! written before the record is published and never again.
@@ -42,9 +42,8 @@ pub(crate) mod mark {
     pub(crate) const WIN_SENT: u32 = 1 << 28;
     /// A client may know its token, so its place must not be used again under that token.
     pub(crate) const CAS_SEEN: u32 = 1 << 29;
-    /// Further fields follow the key: the number of the value's medium, and the pieces that the
-    /// value lies in. No version writes them yet, and a restart takes no such record over.
-    pub(crate) const MORE: u32 = 1 << 30;
+    /// The value lies in pieces, and their list takes its place in the record.
+    pub(crate) const PIECES: u32 = 1 << 30;
     /// Dead: the index's slots no longer name the record.
     pub(crate) const DEAD: u32 = 1 << 31;
 }
@@ -53,6 +52,7 @@ pub(crate) mod mark {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) key_len: usize,
+    /// Bytes of the value, or of the list of its pieces.
     pub(crate) value_len: usize,
     pub(crate) marks: u32,
     at: u64,
@@ -72,6 +72,12 @@ impl Head {
             at,
             elsewhere,
         }
+    }
+
+    /// Returns true if neither the value nor the list of its pieces is in the record.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere && !self.has(mark::PIECES)
     }
 
     #[inline(always)]
@@ -101,10 +107,12 @@ impl Head {
     /// Returns the offset of the key.
     #[inline]
     pub(crate) fn key_at(&self) -> u64 {
-        self.place_at() + 8 * u64::from(self.elsewhere)
+        // Without a branch: no place where the list is.
+        const SHIFT: u32 = mark::PIECES.trailing_zeros() - 8_u32.trailing_zeros();
+        self.place_at() + ((8 * u64::from(self.elsewhere)) & !(u64::from(self.marks) >> SHIFT))
     }
 
-    /// Returns the offset of an inline value.
+    /// Returns the offset of an inline value, or of the list of its pieces.
     #[inline]
     pub(crate) fn value_at(&self) -> u64 {
         self.key_at() + self.key_len as u64
@@ -113,7 +121,7 @@ impl Head {
     /// Returns the bytes of the record, rounded up to the start of the next.
     #[inline]
     pub(crate) fn record_bytes(&self) -> u64 {
-        let value = if self.elsewhere { 0 } else { self.value_len as u64 };
+        let value = if self.is_elsewhere() { 0 } else { self.value_len as u64 };
         (self.value_at() - self.at + value).next_multiple_of(UNIT)
     }
 
@@ -155,7 +163,7 @@ impl Head {
 
     /// Returns the offset in its segment and the checksum of a value that lies elsewhere.
     pub(crate) fn place(&self, arena: &Direct) -> (u32, u32) {
-        debug_assert!(self.elsewhere);
+        debug_assert!(self.is_elsewhere());
         let at = self.place_at();
         (arena.load_u32(at, Ordering::Relaxed), arena.load_u32(at + 4, Ordering::Relaxed))
     }
@@ -185,18 +193,19 @@ impl Head {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) key: &'a [u8],
+    /// Bytes of the value, or of the list of its pieces.
     pub(crate) value_len: usize,
     pub(crate) client_flags: u32,
     pub(crate) expiry: Option<Seconds>,
     pub(crate) cas: Option<u64>,
-    /// Marks beyond those that the fields imply.
+    /// Marks beyond those that the fields imply; with `EXPIRY` there is room for one in any case.
     pub(crate) marks: u32,
     pub(crate) last_access: Seconds,
 }
 
 impl NewRecord<'_> {
     fn all_marks(&self, elsewhere: bool) -> u32 {
-        let mut marks = self.marks & !(mark::CLIENT_FLAGS | mark::EXPIRY | mark::CAS);
+        let mut marks = self.marks & !(mark::CLIENT_FLAGS | mark::CAS);
         if self.client_flags != 0 {
             marks |= mark::CLIENT_FLAGS;
         }
@@ -211,9 +220,9 @@ impl NewRecord<'_> {
         marks
     }
 
-    /// Returns the bytes of header and key.
+    /// Returns the bytes of header and key, of a value that lies `elsewhere` or not.
     #[inline]
-    pub(crate) fn head_bytes(&self, elsewhere: bool) -> usize {
+    fn head_bytes(&self, elsewhere: bool) -> usize {
         let marks = self.all_marks(elsewhere);
         let optional = 4 * usize::from(marks & mark::CLIENT_FLAGS != 0)
             + 4 * usize::from(marks & mark::EXPIRY != 0)
@@ -222,7 +231,8 @@ impl NewRecord<'_> {
         8 + optional + self.key.len()
     }
 
-    /// Returns the bytes of the whole record, rounded up to the start of the next.
+    /// Returns the bytes of the whole record, rounded up to the start of the next; `elsewhere` is
+    /// true if the value lies elsewhere.
     #[inline]
     pub(crate) fn record_bytes(&self, elsewhere: bool) -> u64 {
         let value = if elsewhere { 0 } else { self.value_len };

@@ -3,7 +3,8 @@
 //! A segment is free, then open (one shard appends to it), on a block file writing, then sealed,
 //! evicting, and free again. Only the thread that moved a segment from sealed to evicting may empty
 //! it. After that move only shards that announced a write before it (`Writing`) still write to the
-//! segment, and the evicting thread waits for them.
+//! segment, and the evicting thread waits for them. A segment of pieces of large values is in a
+//! state of its own instead, until its last piece is freed.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -30,6 +31,8 @@ pub(crate) enum State {
     Writing = 2,
     Sealed = 3,
     Evicting = 4,
+    /// Cut into slices that hold pieces of large values.
+    Pieces = 5,
 }
 
 impl State {
@@ -39,6 +42,7 @@ impl State {
             2 => State::Writing,
             3 => State::Sealed,
             4 => State::Evicting,
+            5 => State::Pieces,
             _ => State::Free,
         }
     }
@@ -64,6 +68,9 @@ pub(crate) struct Segment {
     pub(crate) deadline: AtomicU32,
     /// One more than the number of the write buffer that holds its values; 0 without a buffer.
     pub(crate) buffer: AtomicU32,
+    /// Bits of the slices that are taken, if it holds pieces. Otherwise the number of slices that
+    /// the values of its items take, signed like `live`. Changed under the lock of the queues.
+    slices: AtomicU64,
 }
 
 impl Segment {
@@ -123,6 +130,12 @@ impl Segment {
         self.live.fetch_add(LIVE_ITEM + bytes, Ordering::Relaxed);
     }
 
+    /// Changes the bytes of the live items by those of one's pieces.
+    pub(crate) fn change_live_bytes(&self, bytes: u64, more: bool) {
+        let change = if more { bytes } else { bytes.wrapping_neg() };
+        self.live.fetch_add(change, Ordering::Relaxed);
+    }
+
     /// Removes an item from the live ones. Returns true if it was the last.
     #[inline]
     pub(crate) fn remove_live(&self, bytes: u64) -> bool {
@@ -130,11 +143,33 @@ impl Segment {
         self.live.fetch_sub(item, Ordering::Relaxed) == item
     }
 
+    /// Returns the bits of the slices that are taken, if it holds pieces.
+    pub(crate) fn taken_slices(&self) -> u64 {
+        self.slices.load(Ordering::Relaxed)
+    }
+
+    /// Changes the bits of the slices that are taken, under the lock of the queues.
+    pub(crate) fn set_taken_slices(&self, bits: u64) {
+        self.slices.store(bits, Ordering::Relaxed);
+    }
+
+    /// Returns the number of slices that the values of its items take.
+    pub(crate) fn item_slices(&self) -> i64 {
+        self.slices.load(Ordering::Relaxed).cast_signed()
+    }
+
+    /// Counts slices of its items' values, under the lock of the queues.
+    fn count_item_slices(&self, slices: i64) {
+        self.slices.fetch_add(slices.cast_unsigned(), Ordering::Relaxed);
+    }
+
     /// Every item was counted in once and out once, and by the same bytes.
     pub(crate) fn assert_nothing_lives(&self) {
         let live = self.live.load(Ordering::Relaxed);
         let (bytes, items) = ((live << 24).cast_signed() >> 24, live.cast_signed() >> 40);
         assert!(live == 0, "{items} items and {bytes} bytes are left in an empty segment");
+        let slices = self.item_slices();
+        assert!(slices == 0, "{slices} slices of pieces are left to an empty segment");
     }
 
     /// Bytes of the items that are counted in.
@@ -302,6 +337,13 @@ pub(crate) struct Queues {
     classes: [u64; 2],
     /// Segments in use of the small and of the main log: open, being written, sealed or evicting.
     pub(crate) in_use: [u32; 2],
+    /// Segments that hold pieces.
+    pub(crate) of_pieces: u32,
+    /// Segments that hold pieces and have free slices.
+    pub(crate) shared: Vec<u32>,
+    /// Slices that the values of the items in each log take.
+    slices: [i64; 2],
+    slices_per_segment: u32,
     /// Newest segments of each log with the sequences of their lives, in order of opening.
     pub(crate) young: [VecDeque<(u32, u64)>; 2],
     free: Vec<u32>,
@@ -310,11 +352,15 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub(crate) fn new(segments_max: u32) -> Self {
+    pub(crate) fn new(segments_max: u32, slices_per_segment: u32) -> Self {
         Queues {
             sealed: vec![VecDeque::new(); QUEUES],
             classes: [0; 2],
             in_use: [0; 2],
+            of_pieces: 0,
+            shared: Vec::new(),
+            slices: [0; 2],
+            slices_per_segment,
             young: [VecDeque::new(), VecDeque::new()],
             free: Vec::new(),
             next_unused: 0,
@@ -324,18 +370,42 @@ impl Queues {
 
     /// Takes a free segment for a log.
     pub(crate) fn take_free(&mut self, log: Log) -> Option<u32> {
-        let id = self.free.pop().or_else(|| {
-            (self.next_unused < self.segments_max).then(|| {
-                self.next_unused += 1;
-                self.next_unused - 1
-            })
-        })?;
+        let id = self.take_any()?;
         self.in_use[log as usize] += 1;
         Some(id)
     }
 
+    /// Takes a free segment for pieces.
+    pub(crate) fn take_for_pieces(&mut self) -> Option<u32> {
+        let id = self.take_any()?;
+        self.of_pieces += 1;
+        Some(id)
+    }
+
+    fn take_any(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            (self.next_unused < self.segments_max).then(|| {
+                self.next_unused += 1;
+                self.next_unused - 1
+            })
+        })
+    }
+
     /// Takes one particular segment, as a restart does; unused segments before it become free.
     pub(crate) fn take(&mut self, id: u32, log: Log) -> bool {
+        let taken = self.take_this(id);
+        self.in_use[log as usize] += u32::from(taken);
+        taken
+    }
+
+    /// Takes one particular segment for pieces, as a restart does.
+    pub(crate) fn take_this_for_pieces(&mut self, id: u32) -> bool {
+        let taken = self.take_this(id);
+        self.of_pieces += u32::from(taken);
+        taken
+    }
+
+    fn take_this(&mut self, id: u32) -> bool {
         if let Some(position) = self.free.iter().position(|free| *free == id) {
             self.free.swap_remove(position);
         } else if id < self.next_unused || id >= self.segments_max {
@@ -344,7 +414,6 @@ impl Queues {
             self.free.extend(self.next_unused..id);
             self.next_unused = id + 1;
         }
-        self.in_use[log as usize] += 1;
         true
     }
 
@@ -353,6 +422,17 @@ impl Queues {
         let in_use = &mut self.in_use[log as usize];
         assert!(*in_use > 0, "segment {id} was freed, but the {log:?} log has none");
         *in_use -= 1;
+        self.free(id);
+    }
+
+    /// Takes back a segment of pieces that is free now.
+    pub(crate) fn give_back_of_pieces(&mut self, id: u32) {
+        assert!(self.of_pieces > 0, "segment {id} was freed, but none holds pieces");
+        self.of_pieces -= 1;
+        self.free(id);
+    }
+
+    fn free(&mut self, id: u32) {
         let used = self.next_unused;
         assert!(id < used, "segment {id} was freed, but only {used} were ever taken");
         assert!(self.free.len() < used as usize, "segment {id} was freed, but all {used} are free");
@@ -384,12 +464,28 @@ impl Queues {
         }
     }
 
-    /// Moves a sealed segment of the small log to the end of the main one; returns its new kind.
-    pub(crate) fn move_to_main(&mut self, kind: Kind, id: u32) -> Kind {
+    /// Puts a segment back to the front of the queue that it was taken from.
+    pub(crate) fn push_front(&mut self, kind: Kind, id: u32) {
+        debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is queued twice");
+        self.sealed[usize::from(kind.0)].push_front(id);
+        self.classes[kind.log() as usize] |= 1 << kind.class();
+    }
+
+    /// Counts slices that values of a segment's items take, or no longer take.
+    pub(crate) fn count_slices(&mut self, segment: &Segment, slices: i64) {
+        segment.count_item_slices(slices);
+        self.slices[segment.kind().log() as usize] += slices;
+    }
+
+    /// Moves a sealed segment of the small log to the end of the main one, with the slices that its
+    /// items' values take; returns its new kind.
+    pub(crate) fn move_to_main(&mut self, kind: Kind, id: u32, slices: i64) -> Kind {
         assert!(kind.log() == Log::Small, "segment {id} is moved to the main log, but is {kind:?}");
         self.remove_sealed(kind, id);
         self.in_use[Log::Small as usize] -= 1;
         self.in_use[Log::Main as usize] += 1;
+        self.slices[Log::Small as usize] -= slices;
+        self.slices[Log::Main as usize] += slices;
         let kind = kind.in_main();
         self.push_back(kind, id);
         kind
@@ -408,12 +504,23 @@ impl Queues {
 
     /// Returns the number of segments in use.
     pub(crate) fn used(&self) -> u32 {
-        self.in_use.iter().sum()
+        self.in_use.iter().sum::<u32>() + self.of_pieces
+    }
+
+    /// Returns the segments that a log's items and their pieces take.
+    pub(crate) fn used_by(&self, log: Log) -> u32 {
+        let slices = u64::try_from(self.slices[log as usize]).unwrap_or(0);
+        self.in_use[log as usize] + (slices / u64::from(self.slices_per_segment)) as u32
     }
 
     /// Iterates over all sealed segments.
     pub(crate) fn all_sealed(&self) -> impl Iterator<Item = u32> + '_ {
         self.sealed.iter().flatten().copied()
+    }
+
+    /// Returns the number above those of all segments.
+    pub(crate) fn segments_max(&self) -> u32 {
+        self.segments_max
     }
 
     /// Returns the largest number of segments that were ever in use at once.
@@ -546,7 +653,7 @@ mod tests {
 
     #[test]
     fn certain_segments_can_be_taken() {
-        let mut queues = Queues::new(8);
+        let mut queues = Queues::new(8, 32);
         assert!(queues.take(3, Log::Small));
         assert!(!queues.take(3, Log::Small));
         assert!(queues.take(1, Log::Main));

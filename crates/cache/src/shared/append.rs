@@ -263,7 +263,43 @@ impl Shard {
         if !space.fits(record_bytes, value_bytes) {
             return Err(NoPlace::TooLarge);
         }
-        let (log, heat) = space.logs.log_of_new(hash, record_bytes + value_bytes, &mut self.random);
+        let bytes = record_bytes + value_bytes;
+        self.reserve_at_end(items, record, (record_bytes, value_bytes), (bytes, class), hash, now)
+    }
+
+    /// Finds a place for the record of a value that takes this many bytes in pieces; it is as for
+    /// `reserve`, but no hole.
+    #[cold]
+    pub(crate) fn reserve_for_pieces(
+        &mut self,
+        items: &Items,
+        record: &NewRecord<'_>,
+        piece_bytes: u64,
+        hash: u64,
+        now: Seconds,
+    ) -> Result<Place, NoPlace> {
+        let record_bytes = record.record_bytes(false);
+        if !items.space.fits(record_bytes, 0) {
+            return Err(NoPlace::TooLarge);
+        }
+        let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
+        let bytes = record_bytes + piece_bytes;
+        self.reserve_at_end(items, record, (record_bytes, 0), (bytes, class), hash, now)
+    }
+
+    /// Finds a place behind the last record of an open segment, for an item of so many bytes.
+    #[inline(always)]
+    fn reserve_at_end(
+        &mut self,
+        items: &Items,
+        record: &NewRecord<'_>,
+        (record_bytes, value_bytes): (u64, u64),
+        (bytes, class): (u64, u8),
+        hash: u64,
+        now: Seconds,
+    ) -> Result<Place, NoPlace> {
+        let space = &items.space;
+        let (log, heat) = space.logs.log_of_new(hash, bytes, &mut self.random);
         let kind = Kind::new(log, class);
         let found = self.open_with_room(items, kind, record_bytes, value_bytes, now);
         let (slot, open) = found.inspect_err(|_| {
@@ -389,6 +425,22 @@ impl Shard {
         for open in self.open.iter_mut().filter_map(Option::take) {
             space.seal(open.id);
         }
+    }
+
+    /// Seals the open segments whose items' values take so many slices; returns true if there was
+    /// one.
+    pub(crate) fn seal_heavy(&mut self, space: &Space, least: i64) -> bool {
+        let slices = |open: Open| space.records.segments.get(open.id).item_slices();
+        let mut sealed = false;
+        for open in &mut self.open {
+            if open.is_some_and(|open| slices(open) >= least)
+                && let Some(open) = open.take()
+            {
+                space.seal(open.id);
+                sealed = true;
+            }
+        }
+        sealed
     }
 
     /// Seals the open segments that a flush has emptied.

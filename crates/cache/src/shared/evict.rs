@@ -112,6 +112,7 @@ impl Items {
         // Values on a block file have to be read first, and no writer may wait for that.
         let waits = matches!(self.space.records.values, Values::File(_)) && how.at_once;
         match victim {
+            Victim::Oldest(id) if self.space.is_heavy(id) => self.trim(id, shard, now, how),
             Victim::Oldest(id) if !waits => self.pass(id, shard, now, how),
             Victim::Oldest(id) | Victim::Useless(id) => self.evict_whole(id, now),
         }
@@ -194,6 +195,15 @@ impl Items {
 
     /// Calls `visit` with the key's hash, the location and the head of each record that may live.
     pub(crate) fn walk(&self, id: u32, mut visit: impl FnMut(u64, u64, Head)) {
+        self.walk_while(id, |hash, location, head| {
+            visit(hash, location, head);
+            true
+        });
+    }
+
+    /// Does what `walk` does, but only until `visit` returns false. Returns true if it came to the
+    /// end.
+    fn walk_while(&self, id: u32, mut visit: impl FnMut(u64, u64, Head) -> bool) -> bool {
         let mut at = self.space.records.base_of(id);
         let end = at + u64::from(self.space.records.segments.get(id).used.load(Ordering::Acquire));
         let mut batch: Vec<(u64, u64, Head)> = Vec::with_capacity(BATCH);
@@ -210,11 +220,14 @@ impl Items {
             }
             assert!(at <= end, "the last record ends at {at}, its segment's records at {end}");
             for (hash, location, head) in batch.drain(..) {
-                visit(hash, location, head);
+                if !visit(hash, location, head) {
+                    return false;
+                }
             }
         }
         // Threads that marked the skipped records dead are done with the segment.
         fence(Ordering::Acquire);
+        true
     }
 
     fn is_dead(&self, location: u64, head: &Head, now: Seconds) -> bool {
@@ -259,7 +272,7 @@ impl Items {
 
     /// Counts the items of a log that went and stayed.
     pub(crate) fn book(&self, log: Log, tally: &Tally) {
-        let gone = tally.evicted + tally.expired;
+        let gone = tally.gone();
         self.index.count(-i64::try_from(gone).unwrap_or(i64::MAX));
         self.space.logs.balance.book(log, tally.evicted_bytes, &tally.new, &tally.back);
         count_shared(&self.counters.evicted_items, tally.evicted);
@@ -295,6 +308,32 @@ impl Items {
         self.book(kind.log(), &tally);
     }
 
+    /// Passes the items of a segment, whose values in pieces take more room than it, until one of
+    /// these is let go; frees the segment behind the last item. The order in which it was filled is
+    /// that in which its items go.
+    fn trim(&self, id: u32, shard: &mut Shard, now: Seconds, how: How) {
+        self.space.logs.prepare_ghosts(&self.index, &self.space.budget);
+        self.space.begin_trim(id);
+        let kind = self.space.records.segments.get(id).kind();
+        let bytes_max = if how.hard { 0 } else { u64::MAX };
+        let tally = Tally::default();
+        let mut pass = Pass { shard, kind, now, how, values: None, bytes_max, tally };
+        let is_empty = self.walk_while(id, |hash, location, head| {
+            let gone = pass.tally.gone();
+            self.pass_item(hash, location, &mut pass);
+            !head.has(mark::PIECES) || pass.tally.gone() == gone
+        });
+        let tally = pass.tally;
+        shard.account.settle();
+        if is_empty {
+            self.space.release_segment(id);
+            count_shared(&self.counters.merged_segments, 1);
+        } else {
+            self.space.end_trim(id);
+        }
+        self.book(kind.log(), &tally);
+    }
+
     /// Copies an item to the main log, or lets it go.
     fn pass_item(&self, hash: u64, location: u64, pass: &mut Pass<'_>) {
         let log = pass.kind.log();
@@ -316,10 +355,15 @@ impl Items {
                 });
                 if let Some((new_location, bytes)) = copy {
                     let heat = if log == Log::Small { heat.settled() } else { heat.passed() };
-                    self.space.retire(location, &head, || pair.replace(&found, new_location, heat));
+                    let replace = || pair.replace(&found, new_location, heat);
+                    self.space.retire_moved(location, &head, replace);
+                    drop(pair);
                     pass.tally.merged += 1;
                     pass.tally.merged_bytes += bytes;
                     pass.tally.try_out(log, found.heat());
+                    if head.has(mark::PIECES) {
+                        pass.shard.seal_heavy(&self.space, self.space.heavy_slices());
+                    }
                     return;
                 }
                 drop(pair);
@@ -385,14 +429,20 @@ impl Items {
             client_flags: head.client_flags(&self.space.records.arena),
             expiry,
             cas,
-            marks: head.marks & (mark::STALE | mark::WIN_SENT | mark::CAS_SEEN),
+            marks: kept_marks(head),
             last_access: Seconds(head.marks & 0xFF_FFFF),
         };
-        let elsewhere = self.space.records.values.is_elsewhere();
+        let elsewhere = head.is_elsewhere();
         let record_bytes = record.record_bytes(elsewhere);
         let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
         let place = target.next_place(&self.space, record_bytes, value_bytes)?;
-        if elsewhere {
+        if head.has(mark::PIECES) {
+            if self.space.records.values.is_elsewhere() {
+                self.space.budget.force_pages(target.record_used(), record_bytes);
+            }
+            let list_at = record.write(&self.space.records.arena, place.at, None);
+            self.space.records.arena.copy_within(head.value_at(), list_at, head.value_len);
+        } else if elsewhere {
             let mut value = Vec::new();
             let (offset, checksum) = head.place(&self.space.records.arena);
             let at = self.space.records.append_value(location, head, &mut value);
@@ -416,12 +466,30 @@ impl Items {
             account.charge(Access::Write, record_bytes as usize);
         }
         target.advance(&self.space, &place);
+        if head.has(mark::PIECES) {
+            self.space.count_pieces(place.location(), head, true);
+        }
         self.space.records.segments.get(target.id).extend_deadline(expiry);
         Some((place.location(), record_bytes + value_bytes))
     }
 }
 
+/// Returns the marks that a record keeps when it moves.
+fn kept_marks(head: &Head) -> u32 {
+    let mut kept = mark::STALE | mark::WIN_SENT | mark::CAS_SEEN;
+    if head.has(mark::PIECES) {
+        // Such a record always has room for an expiry.
+        kept |= mark::PIECES | mark::EXPIRY;
+    }
+    head.marks & kept
+}
+
 impl Tally {
+    /// Returns the number of items that were let go.
+    fn gone(&self) -> u64 {
+        self.evicted + self.expired
+    }
+
     /// Counts an item that leaves the small log.
     fn try_out(&mut self, log: Log, heat: Heat) {
         if log == Log::Small {

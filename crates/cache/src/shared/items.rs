@@ -275,6 +275,10 @@ impl Items {
             if state == State::Free {
                 continue;
             }
+            if state == State::Pieces {
+                segments += self.space.records.segment_bytes;
+                continue;
+            }
             assert!(state == State::Sealed, "everything was sealed, but segment {id} is {state:?}");
             in_logs[segment.kind().log() as usize] += 1;
             segments += self.space.records.segment_bytes;

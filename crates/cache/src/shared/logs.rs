@@ -79,7 +79,7 @@ pub(crate) struct Logs {
 impl Logs {
     pub(crate) fn new(plan: &Plan, favour: Favour) -> Result<Self, RegionError> {
         Ok(Logs {
-            queues: Mutex::new(Queues::new(plan.segments_max)),
+            queues: Mutex::new(Queues::new(plan.segments_max, plan.slices.per_segment)),
             ghosts: Ghosts::new(plan.tags_bytes_max)?,
             balance: Balance::new(),
             young: Young::new(plan.segments_max),
@@ -163,13 +163,14 @@ impl Logs {
     /// there is room for everything, and the first items are as good as any.
     fn fill_main(&self, queues: &mut Queues, segments: &Table, limit: u64) {
         let most = self.balance.share_of(limit as u32);
-        while queues.in_use[Log::Small as usize] > most {
+        while queues.used_by(Log::Small) > most {
             let sequence = |id: u32| segments.get(id).sequence.load(Ordering::SeqCst);
             let oldest = queues.fronts(Log::Small).min_by_key(|(_, id)| sequence(*id));
             let Some((kind, id)) = oldest else { break };
             let state = segments.get(id).state();
             assert!(state == State::Sealed, "segment {id} changes its log as {state:?}");
-            segments.get(id).set_kind(queues.move_to_main(kind, id));
+            let segment = segments.get(id);
+            segment.set_kind(queues.move_to_main(kind, id, segment.item_slices()));
             self.young.set(id, false);
         }
     }
@@ -212,7 +213,7 @@ impl Logs {
         let sequence = |id: u32| segments.get(id).sequence.load(Ordering::SeqCst);
         let [small, main] = [Log::Small, Log::Main]
             .map(|log| queues.fronts(log).min_by_key(|(_, id)| sequence(*id)));
-        let excess = queues.in_use[0] > self.balance.share_of(queues.used());
+        let excess = queues.used_by(Log::Small) > self.balance.share_of(queues.used());
         let (kind, id) = if excess { small.or(main) } else { main.or(small) }?;
         queues.remove_sealed(kind, id);
         Some(id)

@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_base::hash::KeyHasher;
+use entresol_base::mutation_site;
 use entresol_media::{Access, AccountHandle, Direct, RegionError};
 
 use crate::config::plan::Plan;
 use crate::index::Found;
 use crate::ops::{Expiry, ItemMeta, Win};
+use crate::pieces::{List, Piece, Slices, encode};
 use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
 use crate::restart::closing::Closing;
 use crate::segment::{Segment, Table};
@@ -24,6 +26,9 @@ pub(crate) struct Records {
     pub(crate) segments: Table,
     pub(crate) segment_bytes: u64,
     pub(crate) value_bytes_max: u64,
+    /// Largest value that is accepted and does not lie in pieces.
+    pub(crate) whole_bytes_max: u64,
+    pub(crate) slices: Slices,
     /// Binary logarithm of the distance between the starts of segments in the arena.
     stride_shift: u32,
     /// Binary logarithm of the same distance in units of locations.
@@ -42,6 +47,8 @@ impl Records {
             segments: Table::new(plan.segments_max),
             segment_bytes: plan.segment_bytes,
             value_bytes_max: plan.value_bytes_max,
+            whole_bytes_max: plan.whole_bytes_max,
+            slices: plan.slices,
             stride_shift: plan.stride_shift,
             location_shift: plan.stride_shift - UNIT.ilog2(),
             hasher,
@@ -51,6 +58,11 @@ impl Records {
     /// Returns true if an item of this size can be held at all.
     pub(crate) fn takes(&self, key: &[u8], value_len: usize) -> bool {
         (1..=KEY_BYTES_MAX).contains(&key.len()) && value_len as u64 <= self.value_bytes_max
+    }
+
+    /// Returns true if an item of this size can be held, and its value does not lie in pieces.
+    pub(crate) fn takes_whole(&self, key: &[u8], value_len: usize) -> bool {
+        (1..=KEY_BYTES_MAX).contains(&key.len()) && value_len as u64 <= self.whole_bytes_max
     }
 
     /// Returns a number that is nonzero if values lie elsewhere than in their records.
@@ -106,8 +118,14 @@ impl Records {
     }
 
     /// Returns an item's metadata except for its token.
-    #[inline(always)]
     pub(crate) fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
+        let value_len = self.value_len(head) as u32;
+        ItemMeta { value_len, ..self.meta_of_whole(found, head, now) }
+    }
+
+    /// Returns the metadata of an item whose value does not lie in pieces, except for its token.
+    #[inline(always)]
+    pub(crate) fn meta_of_whole(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
         ItemMeta {
             flags: head.client_flags(&self.arena),
             value_len: head.value_len as u32,
@@ -164,24 +182,142 @@ impl Records {
 
     /// Hashes the key of the record at a location.
     pub(crate) fn rehash(&self, location: u64) -> u64 {
-        let head = self.head(location);
+        // Where all records are alike, the key is found in fewer steps.
+        if self.elsewhere == 0 {
+            self.hash_of(&Head::load(&self.arena, location * UNIT, false))
+        } else {
+            self.hash_of(&self.head(location))
+        }
+    }
+
+    #[inline(always)]
+    fn hash_of(&self, head: &Head) -> u64 {
         let mut key = [0_u8; 255];
         let key = &mut key[..head.key_len.min(255)];
         self.arena.read(head.key_at(), key);
         self.hasher.hash(key)
     }
 
+    /// Returns the bytes of an item's value.
+    #[inline]
+    pub(crate) fn value_len(&self, head: &Head) -> usize {
+        if head.has(mark::PIECES) { self.list_of(head).value_len as usize } else { head.value_len }
+    }
+
+    /// Returns the list in the record of a value in pieces.
+    #[cold]
+    pub(crate) fn list_of(&self, head: &Head) -> List {
+        List::load(&self.arena, head)
+    }
+
     /// Returns the bytes of an item's record and value.
     #[inline]
     pub(crate) fn item_bytes(&self, head: &Head) -> u64 {
-        let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
-        head.record_bytes() + value
+        head.record_bytes() + self.bytes_beside(head)
+    }
+
+    /// Returns the bytes of a value that are not in its record.
+    #[inline]
+    pub(crate) fn bytes_beside(&self, head: &Head) -> u64 {
+        if head.has(mark::PIECES) {
+            self.list_of(head).value_len.into()
+        } else if head.is_elsewhere() {
+            head.value_len as u64
+        } else {
+            0
+        }
+    }
+
+    /// Returns the offset of a slice, in the arena or on the medium of values elsewhere.
+    pub(crate) fn slice_at(&self, slice: u32) -> u64 {
+        let (segment, index) = self.slices.segment_of(slice);
+        let offset = u64::from(index) * self.slices.bytes;
+        match &self.values {
+            Values::Inline => self.base_of(segment) + offset,
+            Values::Pmem(_) | Values::File(_) => self.medium_base_of(segment) + offset,
+        }
+    }
+
+    /// Writes a value, in one or two parts, into slices, and makes it durable on persistent memory.
+    /// Returns its list.
+    pub(crate) fn write_pieces(
+        &self,
+        slices: &[u32],
+        parts: [&[u8]; 2],
+        account: &mut AccountHandle,
+    ) -> Vec<u8> {
+        let [mut first, mut second] = parts;
+        let value_len = first.len() + second.len();
+        let mut pieces = Vec::with_capacity(slices.len());
+        for &slice in slices {
+            let at = self.slice_at(slice);
+            let (mut written, mut checksum) = (0, 0);
+            for part in [&mut first, &mut second] {
+                let room = self.slices.bytes as usize - written;
+                let (bytes, rest) = part.split_at(part.len().min(room));
+                self.write_slice(at + written as u64, bytes, account);
+                checksum = crc32c_append(checksum, bytes);
+                written += bytes.len();
+                *part = rest;
+            }
+            pieces.push(Piece { slice, checksum });
+        }
+        if let Values::Pmem(pmem) = &self.values {
+            // A restart trusts a record, so the value must be durable before it.
+            pmem.drain();
+        }
+        encode(value_len as u64, &pieces)
+    }
+
+    /// Writes bytes into a slice.
+    pub(crate) fn write_slice(&self, at: u64, bytes: &[u8], account: &mut AccountHandle) {
+        match &self.values {
+            _ if bytes.is_empty() => {}
+            Values::Inline => {
+                self.arena.write(at, bytes);
+                account.charge(Access::Write, bytes.len());
+            }
+            Values::Pmem(pmem) => {
+                pmem.write(at, bytes);
+                account.charge_units(Access::Write, at, bytes.len());
+            }
+            Values::File(_) => debug_assert!(false, "values on a file lie in no pieces"),
+        }
+    }
+
+    /// Appends a value in pieces to `out`. The list may be torn, and then so is the value.
+    #[cold]
+    fn append_pieces(&self, head: &Head, out: &mut Vec<u8>) -> ValueAt {
+        let list = self.list_of(head);
+        if !list.is_whole(&self.arena, &self.slices) {
+            return ValueAt::Gone;
+        }
+        let mut left = list.value_len as usize;
+        out.reserve(left);
+        let mut intact = true;
+        for piece in list.pieces(&self.arena) {
+            let (at, start) = (self.slice_at(piece.slice), out.len());
+            let len = left.min(self.slices.bytes as usize);
+            let inside = match &self.values {
+                Values::Inline => self.arena.try_append_to(at, len, out),
+                Values::Pmem(pmem) => pmem.append_to(at, len, out),
+                Values::File(_) => false,
+            };
+            if !inside {
+                return ValueAt::Gone;
+            }
+            intact &= crc32c(&out[start..]) == piece.checksum
+                || mutation_site!("the pieces of a value are checked");
+            left -= len;
+        }
+        ValueAt::Pieces { intact }
     }
 
     /// Appends an item's value to `out`, or returns its place on the block file.
     #[inline]
     pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
         match &self.values {
+            _ if head.has(mark::PIECES) => self.append_pieces(head, out),
             Values::Inline => {
                 if head.value_at() + head.value_len as u64 > self.arena.len() {
                     return ValueAt::Gone;
@@ -225,6 +361,13 @@ impl Records {
             .then(|| (place.value_offset, crc32c_append(crc32c(parts[0]), parts[1])));
         let inline_at = record.write(&self.arena, place.at, elsewhere);
         self.write_value(place, inline_at, parts, account);
+    }
+
+    /// Writes the record of a value in pieces to its place, unpublished.
+    #[cold]
+    pub(crate) fn write_list(&self, place: &Place, record: &NewRecord<'_>, list: &[u8]) {
+        let list_at = record.write(&self.arena, place.at, None);
+        self.arena.write(list_at, list);
     }
 
     /// Writes a value, in one or two parts, to its place.

@@ -150,15 +150,30 @@ impl Space {
         self.vacancy.note_sealed(segment);
     }
 
-    /// Takes sole ownership of a segment that was taken out of its queue.
+    /// Takes sole ownership of a segment that was taken out of its queue and will be freed.
     pub(crate) fn begin_eviction(&self, id: u32) {
+        self.begin_trim(id);
+        if let Some(restart) = &self.restart {
+            restart.forget_segment(id);
+        }
+    }
+
+    /// Puts a segment of which some items are left back to the front of its queue.
+    pub(crate) fn end_trim(&self, id: u32) {
+        let segment = self.records.segments.get(id);
+        let mut queues = self.logs.queues.lock();
+        segment.go_on(&[State::Evicting], State::Sealed);
+        queues.push_front(segment.kind(), id);
+        self.vacancy.note_sealed(segment);
+    }
+
+    /// Takes sole ownership of a segment that was taken out of its queue. A restart still finds the
+    /// items that are left in it.
+    pub(crate) fn begin_trim(&self, id: u32) {
         let segment = self.records.segments.get(id);
         let ours = segment.change_state(State::Sealed, State::Evicting);
         let state = segment.state();
         assert!(ours, "segment {id} was in the queue of sealed ones, but is {state:?}");
-        if let Some(restart) = &self.restart {
-            restart.forget_segment(id);
-        }
         while self.writing.iter().any(|writing| writing.is_into(id)) {
             thread::yield_now();
         }
@@ -170,13 +185,52 @@ impl Space {
     /// The mark comes last: a thread that empties the segment skips records that bear it, and waits
     /// for the bucket's lock at any other. Once it is set, the segment may begin another life.
     pub(crate) fn retire(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
+        if head.has(mark::PIECES) {
+            let free = || self.free_pieces(head);
+            return self.retire_with_pieces(location, head, change, free);
+        }
+        self.retire_whole(location, head, change)
+    }
+
+    /// Declares a record dead like `retire`, but leaves the pieces of its value, which has another
+    /// record now.
+    pub(crate) fn retire_moved(
+        &self,
+        location: u64,
+        head: &Head,
+        change: impl FnOnce(),
+    ) -> Option<Hole> {
+        if head.has(mark::PIECES) {
+            return self.retire_with_pieces(location, head, change, || ());
+        }
+        self.retire_whole(location, head, change)
+    }
+
+    /// Pieces are free for others once a restart would not find the record, and no slot names it.
+    #[cold]
+    fn retire_with_pieces(
+        &self,
+        location: u64,
+        head: &Head,
+        change: impl FnOnce(),
+        free: impl FnOnce(),
+    ) -> Option<Hole> {
+        self.retire_whole(location, head, || {
+            change();
+            free();
+            self.count_pieces(location, head, false);
+        })
+    }
+
+    #[inline(always)]
+    fn retire_whole(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
         let id = self.records.segment_of(location);
         let segment = self.records.segments.get(id);
         self.forget_saved(location);
         change();
         let bytes = head.record_bytes();
         let elsewhere = self.records.values.is_elsewhere();
-        let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
+        let value_bytes = if head.is_elsewhere() { head.value_len as u64 } else { 0 };
         self.vacancy.remove_live(segment, bytes + value_bytes);
         let seen =
             head.has(mark::CAS_SEEN) && !mutation_site!("a place whose token is known stays empty");

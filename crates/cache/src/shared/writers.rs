@@ -74,11 +74,23 @@ impl Writers {
         }
         let left = (0..space.logs.queues.lock().high_water()).any(|id| {
             let segment = space.records.segments.get(id);
-            segment.state() != State::Free && segment.sequence.load(Ordering::SeqCst) < below
+            // Pieces go with the records that name them.
+            !matches!(segment.state(), State::Free | State::Pieces)
+                && segment.sequence.load(Ordering::SeqCst) < below
         });
         if !left {
             space.flushes.end(below);
         }
+    }
+
+    /// Seals the open segments whose items have values in pieces, for another thread that needs
+    /// their room; returns true if there was one.
+    pub(crate) fn seal_heavy(&self, space: &Space) -> bool {
+        let mut sealed = false;
+        for shard in self.all() {
+            sealed |= shard.lock().seal_heavy(space, 1);
+        }
+        sealed
     }
 
     /// Seals every open segment.

@@ -6,6 +6,7 @@ pub(crate) mod pmem;
 use std::sync::Arc;
 
 use entresol_base::ByteSize;
+use entresol_base::checksum::crc32c;
 use entresol_media::{
     Access, Account, AccountHandle, BlockOptions, CostTable, MediumKind, MediumSpec,
 };
@@ -34,6 +35,8 @@ pub(crate) enum ValueAt {
     Memory,
     /// Copied from this offset of persistent memory; the checksum is the one that it must have.
     Pmem { offset: u64, checksum: u32 },
+    /// Copied from pieces; false if one was damaged.
+    Pieces { intact: bool },
     /// Left to be read from this offset of the block file.
     File { offset: u64, checksum: u32, segment: u32, sequence: u64 },
     /// Lost: the record was torn, or its segment was recycled.
@@ -41,12 +44,14 @@ pub(crate) enum ValueAt {
 }
 
 impl ValueAt {
-    /// Returns the checksum that a copied value must have, if its medium can damage it.
+    /// Returns true if the bytes that were copied are those that were written. Values in DRAM that
+    /// lie in no pieces have no checksum.
     #[inline]
-    pub(crate) fn checksum(&self) -> Option<u32> {
+    pub(crate) fn is_intact(&self, bytes: &[u8]) -> bool {
         match self {
-            ValueAt::Pmem { checksum, .. } => Some(*checksum),
-            _ => None,
+            ValueAt::Pmem { checksum, .. } => crc32c(bytes) == *checksum,
+            ValueAt::Pieces { intact } => *intact,
+            _ => true,
         }
     }
 

@@ -163,10 +163,10 @@ impl Worker {
         let Some(head) = records.inline_head_of(probe.found.location(), key) else {
             return AtOnce::Unknown;
         };
-        if options.win && head.has(mark::STALE) {
+        if options.win && head.has(mark::STALE) || head.has(mark::PIECES) {
             return AtOnce::Unknown;
         }
-        let meta = records.meta(&probe.found, &head, now);
+        let meta = records.meta_of_whole(&probe.found, &head, now);
         if meta.expiry.is_past(now) {
             return AtOnce::Unknown;
         }
@@ -210,7 +210,7 @@ impl Worker {
             }
             let meta = self.shared.records().meta(&found, &head, now);
             header(&meta, out);
-            let room = out.len()..out.len() + head.value_len;
+            let room = out.len()..out.len() + meta.value_len as usize;
             thread::step();
             let value = if options.value {
                 self.shared.records().append_value(found.location(), &head, out)
@@ -242,8 +242,8 @@ impl Worker {
         out: &mut Vec<u8>,
     ) -> Lookup {
         match value {
-            ValueAt::Memory | ValueAt::Pmem { .. } => {
-                if value.checksum().is_some_and(|expected| crc32c(&out[room.clone()]) != expected) {
+            ValueAt::Memory | ValueAt::Pmem { .. } | ValueAt::Pieces { .. } => {
+                if !value.is_intact(out.get(room).unwrap_or_default()) {
                     out.truncate(start);
                     self.drop_damaged(hash, found.location());
                     count(&self.counters.misses, 1);
@@ -453,7 +453,7 @@ impl Worker {
             items.index.set_heat(&found, found.heat().read(young));
         }
         header(&meta, out);
-        let room = out.len()..out.len() + head.value_len;
+        let room = out.len()..out.len() + meta.value_len as usize;
         let value = if options.value {
             records.append_value(found.location(), &head, out)
         } else {

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use entresol_base::checksum::crc32c;
 use entresol_base::{Seconds, mutation_site};
 
 use crate::index::Found;
@@ -25,6 +24,8 @@ use crate::worker::Worker;
 
 /// Longest value, spaces included, that is parsed as a number.
 const NUMBER_BYTES_MAX: usize = 1024;
+/// Memory that is kept for copies of old values.
+const SCRATCH_BYTES_MAX: usize = 4 << 20;
 /// Digits of the largest number of 64 bits.
 const DIGITS_MAX: usize = 20;
 
@@ -104,6 +105,29 @@ impl Worker {
         store: &Store<'_>,
         marks: u32,
     ) -> Stored {
+        if !self.shared.records().takes_whole(key, store.value.len()) {
+            return self.store_large(key, hash, now, store, marks);
+        }
+        let record = new_record(key, now, store, marks);
+        let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
+        let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
+        if store.invalidate && stored == Stored::Exists {
+            return self.store_stale(key, hash, now, store);
+        }
+        stored
+    }
+
+    /// Stores a value that lies in pieces, or refuses an item that is too large.
+    #[cold]
+    #[inline(never)]
+    fn store_large(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        marks: u32,
+    ) -> Stored {
         if !self.shared.records().takes(key, store.value.len()) {
             // An item that cannot be replaced must not go on being served.
             if store.mode == StoreMode::Set {
@@ -111,17 +135,9 @@ impl Worker {
             }
             return Stored::TooLarge;
         }
-        let record = NewRecord {
-            key,
-            value_len: store.value.len(),
-            client_flags: store.flags,
-            expiry: record_expiry(store.expiry, now),
-            cas: store.explicit_cas,
-            marks: marks | seen_mark(store.cas),
-            last_access: now,
-        };
+        let record = new_record(key, now, store, marks);
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
+        let stored = self.write(key, hash, now, record, [store.value, b""], &condition);
         if store.invalidate && stored == Stored::Exists {
             return self.store_stale(key, hash, now, store);
         }
@@ -202,7 +218,7 @@ impl Worker {
             } else {
                 Stored::TooLarge
             };
-            self.scratch = before;
+            self.keep_scratch(before);
             if stored != Stored::NotStored {
                 return stored;
             }
@@ -392,7 +408,7 @@ impl Worker {
             record.cas = record.cas.or(old.cas.checked_add(1));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(key, hash, now, record, [kept, b""], &unchanged);
-            self.scratch = value;
+            self.keep_scratch(value);
             match stored {
                 Stored::Stored { .. } => return Deleted::Deleted,
                 Stored::NotStored => {}
@@ -468,13 +484,18 @@ impl Worker {
             record.last_access = Seconds(now.0.saturating_sub(old.meta.last_access_s));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(key, hash, now, record, [&value, b""], &unchanged);
-            self.scratch = value;
+            self.keep_scratch(value);
             match stored {
                 Stored::NotStored => {}
                 Stored::Stored { .. } => return Some(old.meta),
                 _ => return None,
             }
         }
+    }
+
+    /// Keeps the memory of a copy for the next one, unless it is that of a very large value.
+    fn keep_scratch(&mut self, scratch: Vec<u8>) {
+        self.scratch = if scratch.capacity() > SCRATCH_BYTES_MAX { Vec::new() } else { scratch };
     }
 
     /// Copies an item for an operation that depends on it; its value goes into `scratch`.
@@ -499,13 +520,15 @@ impl Worker {
         let old = OldItem { found, marks: head.marks, meta, cas, head };
         match want {
             Want::Nothing => return Old::Present(old),
-            Want::Number if head.value_len > NUMBER_BYTES_MAX => return Old::TooLong(cas),
+            Want::Number if records.value_len(&head) > NUMBER_BYTES_MAX => {
+                return Old::TooLong(cas);
+            }
             Want::Number | Want::Value => {}
         }
         let value = records.append_value(location, &head, &mut self.scratch);
         match value {
-            ValueAt::Memory | ValueAt::Pmem { .. } => {
-                if value.checksum().is_some_and(|expected| crc32c(&self.scratch) != expected) {
+            ValueAt::Memory | ValueAt::Pmem { .. } | ValueAt::Pieces { .. } => {
+                if !value.is_intact(&self.scratch) {
                     count(&self.counters.damaged, 1);
                     space.retire(location, &head, || pair.remove(&found));
                     items.count_removed(&mut self.uncounted_items);
@@ -539,7 +562,21 @@ impl Worker {
         parts: [&[u8]; 2],
         condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
-        self.write_if(key, hash, now, record, parts, condition)
+        if record.value_len as u64 <= self.shared.records().whole_bytes_max {
+            return self.write_if(key, hash, now, record, parts, condition);
+        }
+        self.moved_bytes += parts[0].len() + parts[1].len();
+        let stored = self.write_in_pieces(hash, now, record, parts, condition);
+        self.drop_unless_replaced(key, hash, now, &stored);
+        stored
+    }
+
+    /// Drops an item that could not be replaced: as in memcached, it is not served any more.
+    #[inline(always)]
+    fn drop_unless_replaced(&mut self, key: &[u8], hash: KeyHash, now: Seconds, stored: &Stored) {
+        if matches!(stored, Stored::NoMemory | Stored::TooLarge) {
+            self.delete(key, hash, now, &DeleteOptions::default(), None);
+        }
     }
 
     #[inline(always)]
@@ -554,11 +591,101 @@ impl Worker {
     ) -> Stored {
         self.moved_bytes += parts[0].len() + parts[1].len();
         let stored = self.try_write(hash, now, record, parts, condition);
-        if matches!(stored, Stored::NoMemory | Stored::TooLarge) {
-            // As in memcached, an item that could not be replaced is not served any more.
-            self.delete(key, hash, now, &DeleteOptions::default(), None);
+        self.drop_unless_replaced(key, hash, now, &stored);
+        stored
+    }
+
+    /// Writes a large value into pieces, and then publishes the record of their list.
+    #[cold]
+    #[inline(never)]
+    fn write_in_pieces(
+        &mut self,
+        hash: KeyHash,
+        now: Seconds,
+        record: NewRecord<'_>,
+        parts: [&[u8]; 2],
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        let shared = Arc::clone(&self.shared);
+        let (space, records) = (shared.space(), shared.records());
+        {
+            // A store that will be refused must not evict anything.
+            let pair = shared.items.index.lock(hash.0);
+            let seen = shared.items.seen_in(&pair, record.key, now);
+            if let Err(refusal) = condition(&seen, records) {
+                return refusal.into();
+            }
+        }
+        let mut slices = Vec::new();
+        if !self.take_room(record.value_len, &mut slices, now) {
+            space.free_slices(&slices);
+            return Stored::NoMemory;
+        }
+        let list = records.write_pieces(&slices, parts, &mut self.account);
+        let stored = self.publish_pieces(hash, now, record, &list, condition);
+        let is_stored = matches!(stored, Stored::Stored { .. });
+        if !is_stored && !mutation_site!("the pieces of a value that is refused are freed") {
+            space.free_slices(&slices);
         }
         stored
+    }
+
+    /// Publishes the record of a value in pieces, with their list in the place of the value.
+    fn publish_pieces(
+        &mut self,
+        hash: KeyHash,
+        now: Seconds,
+        record: NewRecord<'_>,
+        list: &[u8],
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        let shared = Arc::clone(&self.shared);
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
+        let piece_bytes = record.value_len as u64;
+        let marks = record.marks | mark::PIECES | mark::EXPIRY;
+        let mut record = NewRecord { value_len: list.len(), marks, ..record };
+        let mut shard = shared.writers.shards[self.shard].lock();
+        loop {
+            let place = match shard.reserve_for_pieces(items, &record, piece_bytes, hash.0, now) {
+                Ok(place) => place,
+                Err(NoPlace::Busy) => return Stored::Busy,
+                Err(NoPlace::NoMemory) => return Stored::NoMemory,
+                Err(NoPlace::TooLarge) => return Stored::TooLarge,
+            };
+            records.write_list(&place, &record, list);
+            let head = records.head(place.location());
+            let (cas, is_new) =
+                match items.publish(&mut shard, hash, now, &record, &place, &condition) {
+                    Published::Replaced { cas } => (cas, false),
+                    Published::Inserted { cas } => (cas, true),
+                    Published::Refused(refusal) => {
+                        shard.give_up(space, &place);
+                        return refusal.into();
+                    }
+                    Published::NeedsCas(cas) => {
+                        shard.give_up(space, &place);
+                        record.cas = Some(cas);
+                        continue;
+                    }
+                };
+            space.count_pieces(place.location(), &head, true);
+            if is_new {
+                items.count_added(&mut self.uncounted_items, &mut shard, &place, now);
+            }
+            shard.seal_heavy(space, space.heavy_slices());
+            return Stored::Stored { cas };
+        }
+    }
+
+    /// Takes slices for a value of so many bytes.
+    fn take_room(&self, value_len: usize, slices: &mut Vec<u32>, now: Seconds) -> bool {
+        let shared = &*self.shared;
+        let wanted = shared.records().slices.for_value(value_len as u64);
+        let shard = &shared.writers.shards[self.shard];
+        shared.items.take_room(shard, wanted, slices, now)
+            // What other threads have open may be all that is left to evict.
+            || shared.writers.seal_heavy(shared.space())
+                && shared.items.take_room(shard, wanted, slices, now)
     }
 
     #[inline(always)]
@@ -630,6 +757,20 @@ impl OldItem {
             }
             _ => Err(Refusal::NotStored),
         }
+    }
+}
+
+/// Builds the record of a value that does not depend on an old one.
+#[inline(always)]
+fn new_record<'a>(key: &'a [u8], now: Seconds, store: &Store<'_>, marks: u32) -> NewRecord<'a> {
+    NewRecord {
+        key,
+        value_len: store.value.len(),
+        client_flags: store.flags,
+        expiry: record_expiry(store.expiry, now),
+        cas: store.explicit_cas,
+        marks: marks | seen_mark(store.cas),
+        last_access: now,
     }
 }
 
