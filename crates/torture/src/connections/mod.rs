@@ -28,7 +28,7 @@ use serde::Serialize;
 use healthy::Healthy;
 use server::{Server, Taken};
 use stage::{LOOK_EVERY, Life, Stage};
-use trouble::{KINDS, Made, Pace};
+use trouble::{Made, Pace};
 
 /// Tenants: the first is in trouble, the second only beside it.
 const TENANTS: [&str; 2] = ["troubled", "other"];
@@ -358,7 +358,7 @@ pub fn torture(
     });
     let mut outcome = conductor.outcome;
     let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
-    outcome.kinds = KINDS.into_iter().zip(made.kinds.iter().map(count)).collect();
+    outcome.kinds = made.by_kind().collect();
     (outcome.connections, outcome.refused) = (made.all(), count(&made.refused));
     outcome.times = times(healthy);
     outcome.elapsed_s = stage.now().since(began).as_secs_f64();
