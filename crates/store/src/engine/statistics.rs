@@ -294,6 +294,9 @@ pub struct StallStatistics {
     /// Times by which acknowledged writes became durable later than `durability_interval` after,
     /// one for each sync that ended too late. No writer waits for these as such.
     pub sync_lateness: Stall,
+    /// Short delays because the store was about to take more space than
+    /// [`space_bound`](crate::KvdbOptions::space_bound) allows.
+    pub space: Stall,
     /// Short delays because the memtable image on persistent memory lagged.
     pub memtable_image: Stall,
     /// Waits of background work for its account's share of the medium.
@@ -414,6 +417,7 @@ pub(crate) fn stalls(core: &Core) -> StallStatistics {
         sync: counters.sync.get(),
         late_sync: counters.late_sync.get(),
         sync_lateness: core.writes.deadline.lateness.get(),
+        space: counters.space.get(),
         memtable_image: counters.image.get(),
         background: core.background.stall.get(),
         segments_made_late: core.writes.log.as_ref().map_or(0, |log| log.written().made_late),

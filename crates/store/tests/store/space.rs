@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use entresol_base::SystemClock;
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
-use entresol_media::LocalDirectory;
+use entresol_base::{Nanos, SystemClock};
+use entresol_media::{LocalDirectory, ModelName};
 use entresol_simulated::disk::{Disk, DiskOptions, FaultPlan};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Snapshot, Volume};
 
-use crate::common::in_world;
+use crate::common::{in_seeded_world, in_world};
 
 const CAPACITY: u64 = 16 << 20;
 const CYCLES: u32 = 4;
@@ -220,4 +220,82 @@ fn slow_a_full_store_on_a_real_file_system_can_be_emptied() {
         assert!(again * 10 >= deleted * 9 && bytes <= BYTES, "cycle {cycle}");
     }
     store.close().expect("durable");
+}
+
+/// Keys that are overwritten, and the bytes of all of them together.
+const OVERWRITTEN: u64 = 24_000;
+const LIVE_BYTES: u64 = OVERWRITTEN * (8 + 1000);
+/// Bytes that the store may take for each live one.
+const SPACE_BOUND: f64 = 1.5;
+
+/// Overwrites keys that `choose` draws, as fast as the store takes them, on a drive that takes its
+/// time. The disk never has more than is promised, counting everything on it. Returns the bytes
+/// that were put in a second.
+fn overwrite(seed: u64, choose: fn(&mut Rng) -> u64, with_snapshot: bool) -> f64 {
+    in_seeded_world(seed, move |world, _| {
+        let options = DiskOptions { model: Some(ModelName::NandP3700), ..DiskOptions::default() };
+        let disk = Disk::new(&world, options).expect("a disk");
+        let options = KvdbOptions {
+            memory_bytes: 32 << 20,
+            space_bound: Some(SPACE_BOUND),
+            ..KvdbOptions::default()
+        };
+        let most = (LIVE_BYTES as f64 * SPACE_BOUND) as u64 + (16 << 20);
+        let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).expect("a store");
+        let kvs = store.create_kvs("data", KvsOptions::default()).expect("a Kvs");
+        for number in 0..OVERWRITTEN {
+            kvs.put(&key(number), &[0; 1000]).expect("room");
+        }
+        let snapshot: Option<Snapshot> = with_snapshot.then(|| store.snapshot().expect("open"));
+        let (mut rng, began) = (world.rng("keys"), Nanos::from(world.now()));
+        const PUTS: u64 = 110_000;
+        for number in 0..PUTS {
+            kvs.put(&key(choose(&mut rng)), &[number as u8; 1000]).expect("room");
+            if number % 50 == 0 {
+                let held = store.statistics().expect("open").held;
+                let used = disk.used_bytes() - if with_snapshot { held.file_bytes } else { 0 };
+                assert!(used <= most, "{number}: {used} bytes are taken, of at most {most}");
+            }
+        }
+        let took = Nanos::from(world.now()).since(began);
+        let statistics = store.statistics().expect("open");
+        assert!(statistics.stalls.space.longest_us < 1_000_000, "{:?}", statistics.stalls.space);
+        assert!(!with_snapshot || statistics.held.file_bytes > 0, "{:?}", statistics.held);
+        drop(snapshot);
+        store.close().expect("durable");
+        (PUTS * 1008) as f64 / took.as_secs_f64()
+    })
+}
+
+fn uniform(rng: &mut Rng) -> u64 {
+    rng.below(OVERWRITTEN)
+}
+
+/// Draws a key by a law close to Zipf's: as many overwrites go to each power of two of the keys.
+fn skewed(rng: &mut Rng) -> u64 {
+    let most = 1 << rng.below(u64::from(OVERWRITTEN.ilog2()) + 1);
+    rng.below(most) * 0x9E37 % OVERWRITTEN
+}
+
+/// Overwrites keys that `choose` draws, in worlds of several seeds.
+fn overwrite_seeded(choose: fn(&mut Rng) -> u64, with_snapshot: bool) {
+    for seed in 1..=3 {
+        let rate = overwrite(seed, choose, with_snapshot);
+        assert!(rate > 5e6, "seed {seed}: writers are slowed to {rate} bytes a second");
+    }
+}
+
+#[test]
+fn uniform_overwrites_take_no_more_space_than_promised() {
+    overwrite_seeded(uniform, false);
+}
+
+#[test]
+fn skewed_overwrites_take_no_more_space_than_promised() {
+    overwrite_seeded(skewed, false);
+}
+
+#[test]
+fn a_held_snapshot_does_not_stop_writers() {
+    overwrite_seeded(uniform, true);
 }
