@@ -94,7 +94,7 @@ impl Opening {
         let log = (!read_only).then(begin_log).transpose()?;
         let time = StoreTime::new(clock.clone(), seconds_of(&manifest), manifest.seconds_ahead);
         let dropped = dropped_before(&manifest, &current.get());
-        let space = Space::new(manifest.store, &options);
+        let space = Space::new(&options);
         let read_frequency = read_frequency_of(&*home, &manifest, last, options.memory_bytes);
         let files = Files {
             volumes,
@@ -107,7 +107,7 @@ impl Opening {
             unreadable,
             failure,
         };
-        space.look(&files, files.current.get().runs.is_empty());
+        space.look(&files);
         let writes = writes_of(log, last, &options, files.time.instant());
         Ok(Core {
             files,

@@ -73,10 +73,25 @@ impl Core {
             held.remove(drafts);
         });
         let last = done.map_err(|error| self.files.refused(error))?;
+        self.sample(drafts, held.hash(), last);
         if let [draft] = drafts {
             held.put(draft, last);
         }
         Ok(last)
+    }
+
+    /// Tells the estimate of what is live of the writes that it samples, up to a number. `hash` is
+    /// that of the key if a single one is written.
+    #[inline]
+    fn sample(&self, drafts: &[Draft<'_>], hash: Option<u64>, last: Sequence) {
+        let (space, gauge) = (&self.background.space, &self.files.volumes.gauge);
+        match (drafts, hash) {
+            ([draft], Some(hash)) if space.is_sampled(hash) => {
+                space.note((draft, hash), last, gauge);
+            }
+            ([_], Some(_)) => {}
+            _ => space.note_all(drafts, last, gauge),
+        }
     }
 
     /// Slows a writer down if flushes lag: a short delay at first, a wait for the flush at the

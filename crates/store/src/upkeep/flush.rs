@@ -82,7 +82,7 @@ pub(crate) fn flush(
     }
     install(context, generation, FlushOutput { runs, moved }, last, durable)?;
     files.volumes.gauge.log_flushed(generation.segment_bytes());
-    context.compaction.background.space.look(files, true);
+    context.compaction.background.space.look(files);
     Ok(())
 }
 

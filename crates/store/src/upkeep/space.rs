@@ -1,43 +1,73 @@
-//! Space of a store: what is live of it, estimated from samples of the runs after each flush and
-//! compaction, and what it may take therefore.
+//! Space of a store: what is live of it, and what it may take therefore. An estimate from samples
+//! of the runs follows each flush and compaction; sampled writes carry it on until the next.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use entresol_base::hash::KeyHasher;
 use entresol_base::sync::Mutex;
 
+use crate::cache::row::NameHasher;
 use crate::options::KvdbOptions;
-use crate::types::KvsId;
+use crate::segment::record::{Draft, Kind};
+use crate::types::{KvsId, Sequence};
 use crate::version::files::{Files, LiveBytes, live_segments};
-use crate::version::sample::{LiveEstimate, Sampler, Superseded};
+use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max};
 use crate::version::view::{View, ViewRun};
-use crate::volumes::SpaceFacts;
+use crate::volumes::{SpaceFacts, SpaceGauge};
 
-/// Estimate of what is live, kept between flushes.
+/// Least number of zeros in which the hashes of sampled writes end: a sampled write costs as much
+/// as a tenth of a write.
+const ZEROS_MIN: u32 = 4;
+/// Number of zeros with which no write is sampled.
+const NONE: u32 = u64::BITS + 1;
+
+/// Estimate of what is live.
 #[derive(Debug)]
 pub(crate) struct Space {
-    hasher: KeyHasher,
+    hasher: NameHasher,
     memory_bytes: u64,
     /// Bytes that may be taken for each live byte; `None` for any number.
     bound: Option<f64>,
-    state: Mutex<State>,
+    /// Number of zeros in which the hashes of sampled writes end.
+    zeros: AtomicU32,
+    superseded: Mutex<Arc<Superseded>>,
+    writes: Mutex<SampledWrites>,
 }
 
+/// Sampled writes that are not flushed yet, beside the sample of all that is.
 #[derive(Debug, Default)]
-struct State {
-    /// Share of what the last flush wrote that supersedes nothing.
-    new_share: f64,
-    superseded: Arc<Superseded>,
+struct SampledWrites {
+    zeros: u32,
+    /// Bytes of the flushed version of each sampled key, by the key's hash.
+    flushed: HashMap<u64, u32>,
+    /// `Kvs` with runs that have no sample.
+    unknown: BTreeSet<KvsId>,
+    /// Newest sampled write of each key, by the key's hash.
+    writes: HashMap<u64, SampledWrite>,
+    /// Live bytes that these writes add.
+    added: i64,
+    facts: SpaceFacts,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SampledWrite {
+    kvs: KvsId,
+    /// Bytes of the key and the value; 0 for a tombstone.
+    bytes: u32,
+    sequence: Sequence,
 }
 
 impl Space {
-    /// Creates the estimate of a store, whose number keeps clients from choosing what is sampled.
-    pub(crate) fn new(store: u64, options: &KvdbOptions) -> Space {
+    /// Creates the estimate of a store.
+    pub(crate) fn new(options: &KvdbOptions) -> Space {
         Space {
-            hasher: KeyHasher::seeded(store),
+            hasher: NameHasher::new(),
             memory_bytes: options.memory_bytes,
             bound: options.space_bound,
-            state: Mutex::default(),
+            zeros: AtomicU32::new(NONE),
+            superseded: Mutex::default(),
+            writes: Mutex::default(),
         }
     }
 
@@ -49,30 +79,78 @@ impl Space {
         }
     }
 
-    /// Estimates what is live in the newest view, if there is a bound. `is_flushed` is true if that
-    /// has just changed by a flush: what comes next is taken to be like it.
-    pub(crate) fn look(&self, files: &Files, is_flushed: bool) {
+    /// Estimates what is live in the newest view, if there is a bound.
+    pub(crate) fn look(&self, files: &Files) {
         let Some(bound) = self.bound else { return };
-        let mut state = self.state.lock();
+        let mut superseded = self.superseded.lock();
         let view = files.current.get();
-        let LiveEstimate { bytes, inline_bytes, new_share, superseded } = LiveEstimate::of(&view);
-        state.superseded = Arc::new(superseded);
-        if is_flushed {
-            state.new_share = new_share;
-        }
-        files.volumes.gauge.learn(SpaceFacts {
+        let estimate = LiveEstimate::of(&view);
+        let facts = SpaceFacts {
             bound,
-            live_bytes: bytes,
-            inline_bytes,
-            new_share: state.new_share,
+            flushed_bytes: estimate.bytes,
+            added_bytes: 0,
+            inline_bytes: estimate.inline_bytes,
             runs_bytes: view.runs.values().map(|runs| bytes_of(runs)).max().unwrap_or_default(),
             value_bytes: view.segments.values().map(|segment| segment.len()).sum(),
-        });
+        };
+        *superseded = Arc::new(estimate.superseded);
+        let mut writes = self.writes.lock();
+        writes.facts = facts;
+        (writes.flushed, writes.unknown) = (estimate.newest, estimate.unknown);
+        let flushed = view.newest_flushed();
+        writes.writes.retain(|_, write| write.sequence > flushed);
+        let zeros = if writes.writes.is_empty() { ZEROS_MIN } else { writes.zeros };
+        writes.sample_less(zeros.max(estimate.zeros));
+        self.zeros.store(writes.zeros, Relaxed);
+        files.volumes.gauge.forget();
+        files.volumes.gauge.learn(writes.facts());
+    }
+
+    /// Returns true if the write of a key with this hash is sampled.
+    #[inline]
+    pub(crate) fn is_sampled(&self, hash: u64) -> bool {
+        hash.trailing_zeros() >= self.zeros.load(Relaxed)
+    }
+
+    /// Notes the sampled ones of several writes up to a number.
+    pub(crate) fn note_all(&self, drafts: &[Draft<'_>], last: Sequence, gauge: &SpaceGauge) {
+        if self.bound.is_none() {
+            return;
+        }
+        for draft in drafts {
+            let hash = self.hasher.hash(draft.kvs, draft.key);
+            if self.is_sampled(hash) {
+                self.note((draft, hash), last, gauge);
+            }
+        }
+    }
+
+    /// Notes a sampled write, with the hash of its key.
+    #[cold]
+    pub(crate) fn note(
+        &self,
+        (draft, hash): (&Draft<'_>, u64),
+        last: Sequence,
+        gauge: &SpaceGauge,
+    ) {
+        let bytes = match draft.kind {
+            Kind::Put | Kind::PutUntil => draft.key.len() + draft.value.len(),
+            Kind::Gone => 0,
+            Kind::RangeDelete | Kind::Seal => return,
+        };
+        let mut writes = self.writes.lock();
+        writes.add(hash, SampledWrite { kvs: draft.kvs, bytes: bytes as u32, sequence: last });
+        if writes.writes.len() > keys_max(self.memory_bytes) {
+            let more = writes.zeros + 1;
+            writes.sample_less(more);
+            self.zeros.store(more, Relaxed);
+        }
+        gauge.learn(writes.facts());
     }
 
     /// Returns the live bytes of each segment: what runs lead to, without what is superseded.
     pub(crate) fn live_segments(&self, view: &View) -> LiveBytes {
-        let superseded = self.state.lock().superseded.clone();
+        let superseded = self.superseded.lock().clone();
         let mut live = live_segments(view);
         for (segment, bytes) in &mut live {
             let gone = superseded.values.get(segment).copied().unwrap_or_default();
@@ -83,7 +161,41 @@ impl Space {
 
     /// Returns the bytes in the runs of a `Kvs` that are superseded.
     pub(crate) fn superseded_inline(&self, kvs: KvsId) -> u64 {
-        self.state.lock().superseded.inline.get(&kvs).copied().unwrap_or_default()
+        self.superseded.lock().inline.get(&kvs).copied().unwrap_or_default()
+    }
+}
+
+impl SampledWrites {
+    /// Returns the live bytes that a write adds to those of earlier versions of its key. Of a key
+    /// that runs without a sample might have, it is taken to add nothing.
+    fn added_by(&self, hash: u64, write: SampledWrite) -> i64 {
+        let flushed = self.flushed.get(&hash).copied();
+        let is_unknown = self.unknown.contains(&write.kvs);
+        let before = flushed.or(is_unknown.then_some(write.bytes));
+        i64::from(write.bytes) - i64::from(before.unwrap_or_default())
+    }
+
+    fn add(&mut self, hash: u64, write: SampledWrite) {
+        if hash.trailing_zeros() < self.zeros {
+            return;
+        }
+        self.added += self.added_by(hash, write);
+        if let Some(before) = self.writes.insert(hash, write) {
+            self.added -= self.added_by(hash, before);
+        }
+    }
+
+    /// Leaves those out whose hashes end in fewer zeros, and counts anew.
+    fn sample_less(&mut self, zeros: u32) {
+        self.zeros = zeros;
+        self.flushed.retain(|hash, _| hash.trailing_zeros() >= zeros);
+        self.writes.retain(|hash, _| hash.trailing_zeros() >= zeros);
+        self.added = self.writes.iter().map(|(hash, write)| self.added_by(*hash, *write)).sum();
+    }
+
+    /// Returns the facts, with what these writes add.
+    fn facts(&self) -> SpaceFacts {
+        SpaceFacts { added_bytes: self.added << self.zeros, ..self.facts }
     }
 }
 

@@ -4,10 +4,9 @@
 //! of every run that has the key. A sample is known of runs that this process wrote.
 
 use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use entresol_base::hash::KeyHasher;
-
+use crate::cache::row::NameHasher;
 use crate::segment::record::HEADER_BYTES;
 use crate::types::{Entry, KvsId, SegmentNumber, Value};
 use crate::version::view::{View, ViewRun};
@@ -41,20 +40,24 @@ struct SampledKey {
 /// Taker of samples; the default takes none.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler<'a> {
-    hasher: Option<&'a KeyHasher>,
+    hasher: Option<(&'a NameHasher, KvsId)>,
     keys_max: usize,
     sample: Sample,
 }
 
 /// Bytes of a store that are live, by what its runs hold and by their samples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LiveEstimate {
     /// Bytes of keys and values that can be read, of what is flushed.
     pub(crate) bytes: u64,
     /// Of these, the bytes of keys whose values lie beside them.
     pub(crate) inline_bytes: u64,
-    /// Share of the newest runs that supersedes nothing.
-    pub(crate) new_share: f64,
+    /// Number of zeros in which the hashes of sampled keys end.
+    pub(crate) zeros: u32,
+    /// Bytes of the newest version of each sampled key, by the key's hash.
+    pub(crate) newest: HashMap<u64, u32>,
+    /// `Kvs` with runs that have no sample.
+    pub(crate) unknown: BTreeSet<KvsId>,
     /// Bytes that are superseded, although runs still hold them or lead to them.
     pub(crate) superseded: Superseded,
 }
@@ -71,7 +74,7 @@ pub(crate) struct Superseded {
 impl<'a> Sampler<'a> {
     /// Creates a sampler for a run of a `Kvs` of a view.
     pub(crate) fn new(
-        hasher: &'a KeyHasher,
+        hasher: &'a NameHasher,
         memory_bytes: u64,
         (view, kvs): (&View, KvsId),
     ) -> Sampler<'a> {
@@ -79,15 +82,15 @@ impl<'a> Sampler<'a> {
         let zeros = beside.iter().filter_map(|run| Some(run.sample.as_ref()?.zeros)).max();
         // The sample of a `Kvs` that has become smaller takes a larger share again.
         let zeros = zeros.unwrap_or_default().saturating_sub(1);
-        let keys_max = (memory_bytes / MEMORY_PARTS) as usize / view.runs.len().max(1);
-        let keys_max = keys_max.max(KEYS_MIN);
-        Sampler { hasher: Some(hasher), keys_max, sample: Sample { zeros, ..Sample::default() } }
+        let keys_max = (keys_max(memory_bytes) / view.runs.len().max(1)).max(KEYS_MIN);
+        let sample = Sample { zeros, ..Sample::default() };
+        Sampler { hasher: Some((hasher, kvs)), keys_max, sample }
     }
 
     /// Adds a version of the run.
     #[inline]
     pub(crate) fn add(&mut self, entry: &Entry<'_>) {
-        let Some(hasher) = self.hasher else { return };
+        let Some((hasher, kvs)) = self.hasher else { return };
         let (bytes, segment) = match entry.value {
             Value::Gone => (0, None),
             Value::Inline(value) => (entry.key.len() + value.len(), None),
@@ -97,7 +100,7 @@ impl<'a> Sampler<'a> {
         };
         self.sample.user_bytes += bytes as u64;
         self.sample.inline_bytes += if segment.is_none() { bytes as u64 } else { 0 };
-        let hash = hasher.hash(entry.key);
+        let hash = hasher.hash(kvs, entry.key);
         if hash.trailing_zeros() >= self.sample.zeros {
             self.take(SampledKey { hash, segment, bytes: bytes as u32 });
         }
@@ -120,32 +123,31 @@ impl<'a> Sampler<'a> {
     }
 }
 
+/// Returns the most keys of all samples of the largest runs.
+pub(crate) fn keys_max(memory_bytes: u64) -> usize {
+    ((memory_bytes / MEMORY_PARTS) as usize).max(KEYS_MIN)
+}
+
 impl LiveEstimate {
-    /// Estimates what is live in the runs of a view. What a run without a sample might have in
-    /// common with newer ones counts as superseded: a compaction shows the truth, and is due only
-    /// once that would be too much.
+    /// Estimates what is live in the runs of a view. What runs without a sample might have in
+    /// common, with each other or with newer ones, counts as superseded: a compaction shows the
+    /// truth, and is due only once that would be too much.
     pub(crate) fn of(view: &View) -> LiveEstimate {
-        let mut all = LiveEstimate {
-            bytes: 0,
-            inline_bytes: 0,
-            new_share: 1.0,
-            superseded: Superseded::default(),
-        };
-        let (mut newest, mut newest_new) = (0.0, 0.0);
+        let mut all = LiveEstimate::default();
         for (kvs, runs) in &view.runs {
             let overlap = Overlap::of(runs);
             all.bytes += overlap.live.0 as u64;
             all.inline_bytes += overlap.live.1 as u64;
-            newest += overlap.newest.0;
-            newest_new += overlap.newest.1;
             let inline = (overlap.inline - overlap.live.1).max(0.0) as u64;
             all.superseded.inline.insert(*kvs, inline);
             for (segment, bytes) in overlap.superseded {
                 *all.superseded.values.entry(segment).or_default() += bytes;
             }
-        }
-        if newest > 0.0 {
-            all.new_share = (newest_new / newest).clamp(0.0, 1.0);
+            all.zeros = all.zeros.max(overlap.zeros);
+            all.newest.extend(overlap.newest.iter().map(|(hash, key)| (*hash, key.bytes)));
+            if !overlap.is_known {
+                all.unknown.insert(*kvs);
+            }
         }
         all
     }
@@ -158,9 +160,13 @@ struct Overlap {
     live: (f64, f64),
     /// All bytes that lie beside their keys, live or not.
     inline: f64,
-    /// Bytes of the newest run, and those that supersede nothing.
-    newest: (f64, f64),
     superseded: BTreeMap<SegmentNumber, u64>,
+    /// Number of zeros in which the hashes of the sampled keys end.
+    zeros: u32,
+    /// Newest version of each of these, by its hash.
+    newest: HashMap<u64, SampledKey>,
+    /// True if all runs have a sample.
+    is_known: bool,
 }
 
 impl Overlap {
@@ -169,57 +175,60 @@ impl Overlap {
     fn of(runs: &[ViewRun]) -> Overlap {
         let zeros = runs.iter().filter_map(|run| Some(run.sample.as_ref()?.zeros)).max();
         let zeros = zeros.unwrap_or_default();
-        let mut overlap = Overlap::default();
-        let mut older = HashMap::<u64, SampledKey>::new();
-        let mut is_known = true;
-        let count = runs.len();
-        for (number, run) in runs.iter().rev().enumerate() {
-            let summary = run.run.summary();
-            let Some(sample) = &run.sample else {
-                let values: u64 = summary.live.iter().map(|live| live.bytes).sum();
-                let headers = if values > 0 { summary.keys * HEADER_BYTES as u64 } else { 0 };
-                let bytes = summary.inline_bytes + values.saturating_sub(headers);
-                overlap.live.0 += bytes as f64;
-                overlap.live.1 += summary.inline_bytes as f64;
-                overlap.inline += summary.inline_bytes as f64;
-                is_known = false;
-                continue;
-            };
-            let (mut taken, mut killed, mut killed_inline) = (0_u64, 0_u64, 0_u64);
-            let of_run = sample.keys.iter().filter(|key| key.hash.trailing_zeros() >= zeros);
-            for key in of_run {
-                taken += 1;
-                let before = match older.entry(key.hash) {
-                    Occupied(mut before) => Some(before.insert(*key)),
-                    Vacant(free) => {
-                        free.insert(*key);
-                        (!is_known).then_some(SampledKey { segment: None, ..*key })
-                    }
-                };
-                let Some(before) = before else { continue };
-                killed += u64::from(before.bytes);
-                match before.segment {
-                    Some(segment) => {
-                        let bytes = (u64::from(before.bytes) + HEADER_BYTES as u64) << zeros;
-                        *overlap.superseded.entry(segment).or_default() += bytes;
-                    }
-                    None if is_known => killed_inline += u64::from(before.bytes),
-                    None => {}
-                }
-            }
-            let of_all = |bytes: u64| match taken {
-                0 => 0.0,
-                taken => bytes as f64 / taken as f64 * summary.entries as f64,
-            };
-            overlap.inline += sample.inline_bytes as f64;
-            let bytes = sample.user_bytes as f64;
-            overlap.live.0 = (overlap.live.0 + bytes - of_all(killed)).max(0.0);
-            overlap.live.1 += sample.inline_bytes as f64 - of_all(killed_inline);
-            overlap.live.1 = overlap.live.1.clamp(0.0, overlap.live.0);
-            if number + 1 == count {
-                overlap.newest = (bytes, (bytes - of_all(killed)).max(0.0));
+        let mut overlap = Overlap { zeros, is_known: true, ..Overlap::default() };
+        for run in runs.iter().rev() {
+            match &run.sample {
+                Some(sample) => overlap.add(sample, run.run.summary().entries),
+                None => overlap.add_unknown(run),
             }
         }
         overlap
+    }
+
+    /// Adds a run without a sample. All of it is live, or supersedes that much of an older one.
+    fn add_unknown(&mut self, run: &ViewRun) {
+        let summary = run.run.summary();
+        let values: u64 = summary.live.iter().map(|live| live.bytes).sum();
+        let headers = if values > 0 { summary.keys * HEADER_BYTES as u64 } else { 0 };
+        let bytes = summary.inline_bytes + values.saturating_sub(headers);
+        self.live.0 = self.live.0.max(bytes as f64);
+        self.live.1 = self.live.1.max(summary.inline_bytes as f64);
+        self.inline += summary.inline_bytes as f64;
+        self.is_known = false;
+    }
+
+    /// Adds a run with so many versions, by its sample.
+    fn add(&mut self, sample: &Sample, entries: u64) {
+        let (mut taken, mut killed, mut killed_inline) = (0_u64, 0_u64, 0_u64);
+        let zeros = self.zeros;
+        let of_run = sample.keys.iter().filter(|key| key.hash.trailing_zeros() >= zeros);
+        for key in of_run {
+            taken += 1;
+            let before = match self.newest.entry(key.hash) {
+                Occupied(mut before) => Some(before.insert(*key)),
+                Vacant(free) => {
+                    free.insert(*key);
+                    (!self.is_known).then_some(SampledKey { segment: None, ..*key })
+                }
+            };
+            let Some(before) = before else { continue };
+            killed += u64::from(before.bytes);
+            match before.segment {
+                Some(segment) => {
+                    let bytes = (u64::from(before.bytes) + HEADER_BYTES as u64) << zeros;
+                    *self.superseded.entry(segment).or_default() += bytes;
+                }
+                None if self.is_known => killed_inline += u64::from(before.bytes),
+                None => {}
+            }
+        }
+        let of_all = |bytes: u64| match taken {
+            0 => 0.0,
+            taken => bytes as f64 / taken as f64 * entries as f64,
+        };
+        self.inline += sample.inline_bytes as f64;
+        self.live.0 = (self.live.0 + sample.user_bytes as f64 - of_all(killed)).max(0.0);
+        self.live.1 += sample.inline_bytes as f64 - of_all(killed_inline);
+        self.live.1 = self.live.1.clamp(0.0, self.live.0);
     }
 }

@@ -10,13 +10,15 @@ const BESIDE_BYTES: u64 = 15 << 20;
 const GENERATION_BYTES_MIN: u64 = 8 << 20;
 /// Divisor of the bytes beyond those, of which a generation takes one part.
 const GENERATION_PARTS: u64 = 48;
-/// Divisor of the bytes left beside a compaction's, of which a generation of new keys takes one.
-const NEW_GENERATION_PARTS: u64 = 3;
 /// Divisor of a generation, of which one part is flushed while writers are slowed down.
 const HASTY_GENERATION_PARTS: u64 = 4;
 /// Divisor of a generation, of which a segment takes one part, less so many bytes.
 const SEGMENT_PARTS: u64 = 4;
 const SEGMENT_LESS_BYTES: u64 = 1 << 20;
+/// Divisors of the live bytes that unflushed writes add, and of the slack, of which a segment takes
+/// one part if that is more: while keys are loaded, there is no garbage to leave room for.
+const NEW_SEGMENT_PARTS: u64 = 8;
+const SLACK_SEGMENT_PARTS: u64 = 16;
 /// Divisor of the slack, of which spare segments take one part.
 const SPARE_PARTS: u64 = 16;
 /// Least divisor of the slack, and least bytes, in which writers are slowed down.
@@ -48,15 +50,17 @@ pub(crate) struct SpaceGauge {
     slowed_above: AtomicU64,
     /// Bytes in which they are slowed down, up to the most that may be taken.
     slope: AtomicU64,
-    /// Bytes of the segments of the log that are not flushed. What is live in them is not known
-    /// yet, and does not count as live.
+    /// Bytes of the segments of the log that are not flushed.
     log: AtomicU64,
+    /// Bytes that may be taken on top, since there was nothing to collect.
+    relaxed: AtomicU64,
     /// Bytes above which garbage is collected.
     pressed_above: AtomicU64,
     /// Bytes that are left to garbage, the log and outputs of compactions.
     slack: AtomicU64,
-    /// Most bytes of a generation.
+    /// Most bytes of a generation, and of a segment of it.
     generation: AtomicU64,
+    segment: AtomicU64,
     /// Bytes that one compaction moves.
     portion: AtomicU64,
     /// Bytes that are kept for the next compaction.
@@ -64,16 +68,17 @@ pub(crate) struct SpaceGauge {
 }
 
 /// Facts about a store that decide how much space it may take.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpaceFacts {
     /// Bytes that may be taken for each live byte.
     pub(crate) bound: f64,
     /// Bytes of keys and values that can be read, of what is flushed.
-    pub(crate) live_bytes: u64,
-    /// Bytes of these that lie in runs. They are written a second time before they are removed.
+    pub(crate) flushed_bytes: u64,
+    /// Bytes that writes add to these, or take away, which are not flushed yet.
+    pub(crate) added_bytes: i64,
+    /// Bytes of keys and values that lie in runs. They are written a second time before they are
+    /// removed.
     pub(crate) inline_bytes: u64,
-    /// Share of what is written that supersedes nothing.
-    pub(crate) new_share: f64,
     /// Bytes of the runs of the `Kvs` that has most of them.
     pub(crate) runs_bytes: u64,
     /// Bytes of flushed segments.
@@ -91,9 +96,11 @@ impl Default for SpaceGauge {
             slowed_above: most(),
             slope: none(),
             log: none(),
+            relaxed: none(),
             pressed_above: most(),
             slack: most(),
             generation: most(),
+            segment: most(),
             portion: most(),
             kept: none(),
         }
@@ -103,30 +110,39 @@ impl Default for SpaceGauge {
 impl SpaceGauge {
     /// Sets what may be taken by what is live.
     pub(crate) fn learn(&self, facts: SpaceFacts) {
-        let SpaceFacts { bound, live_bytes, inline_bytes, new_share, .. } = facts;
+        let SpaceFacts { bound, flushed_bytes, added_bytes, inline_bytes, .. } = facts;
+        let live_bytes = flushed_bytes.saturating_add_signed(added_bytes);
         let for_live = (live_bytes as f64 * bound) as u64 + BESIDE_BYTES;
         let slack = for_live - live_bytes;
-        let usual = GENERATION_BYTES_MIN + (slack - BESIDE_BYTES) / GENERATION_PARTS;
         let portion = (slack / PORTION_PARTS).min(facts.value_bytes);
         let kept = facts.runs_bytes + portion;
         let slope = SLOPE_BYTES_MIN + slack / SLOPE_PARTS;
-        // Generations of new keys may be larger: there is no garbage yet. The next one may be of
-        // other keys.
-        let of_new = (usual as f64 / (1.0 - new_share).max(0.01)) as u64;
-        let left = slack.saturating_sub(portion + slope) / NEW_GENERATION_PARTS;
-        let generation = usual.max(of_new.min(left));
-        self.generation.store(generation, Relaxed);
+        // A generation is flushed once it has so much garbage, or is the reason for as much: what
+        // is new in it does not count.
+        let usual = GENERATION_BYTES_MIN + (slack - BESIDE_BYTES) / GENERATION_PARTS;
+        let added = added_bytes.max(0) as u64;
+        let segment = usual / SEGMENT_PARTS - SEGMENT_LESS_BYTES;
+        let of_new = (added / NEW_SEGMENT_PARTS).min(slack / SLACK_SEGMENT_PARTS);
+        let segment = segment.max(of_new);
+        self.generation.store(usual + added, Relaxed);
+        self.segment.store(segment, Relaxed);
         self.slack.store(slack, Relaxed);
         self.portion.store(portion, Relaxed);
         self.kept.store(kept, Relaxed);
         if !self.is_compacting.load(Relaxed) {
             self.ahead.store(kept, Relaxed);
         }
-        let ahead = slope + SEGMENTS_AHEAD * self.segment_bytes();
+        let ahead = slope + SEGMENTS_AHEAD * segment;
         let slowed_above = (for_live + inline_bytes).saturating_sub(ahead);
+        let relaxed = slowed_above.saturating_add(self.relaxed.load(Relaxed));
         self.slope.store(slope, Relaxed);
-        self.slowed_above.store(slowed_above, Relaxed);
+        self.slowed_above.store(relaxed, Relaxed);
         self.pressed_above.store(slowed_above.saturating_sub(slope), Relaxed);
+    }
+
+    /// Takes back what [`relax`](SpaceGauge::relax) has allowed, when the files have changed.
+    pub(crate) fn forget(&self) {
+        self.relaxed.store(0, Relaxed);
     }
 
     /// Counts bytes of a file.
@@ -174,7 +190,7 @@ impl SpaceGauge {
 
     /// Returns the most bytes of a segment of the log.
     pub(crate) fn segment_bytes(&self) -> u64 {
-        self.generation.load(Relaxed) / SEGMENT_PARTS - SEGMENT_LESS_BYTES
+        self.segment.load(Relaxed)
     }
 
     /// Returns the most bytes of spare segments, beyond the first one.
@@ -198,7 +214,9 @@ impl SpaceGauge {
         let (taken, slope) = (self.taken(), self.slope.load(Relaxed));
         let without_log = taken.saturating_sub(self.log.load(Relaxed));
         if without_log > self.pressed_above.load(Relaxed) {
-            self.slowed_above.fetch_max(taken.saturating_add(slope), Relaxed);
+            let above = taken.saturating_add(slope);
+            let before = self.slowed_above.fetch_max(above, Relaxed);
+            self.relaxed.fetch_add(above.saturating_sub(before), Relaxed);
         }
     }
 }
@@ -250,23 +268,41 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn gauge(live_bytes: u64, new_share: f64) -> SpaceGauge {
+    fn facts(flushed_bytes: u64, added_bytes: i64) -> SpaceFacts {
+        SpaceFacts {
+            bound: 1.5,
+            flushed_bytes,
+            added_bytes,
+            inline_bytes: 0,
+            runs_bytes: flushed_bytes / 20,
+            value_bytes: flushed_bytes,
+        }
+    }
+
+    fn gauge(live_bytes: u64) -> SpaceGauge {
         let gauge = SpaceGauge::default();
         assert_eq!(gauge.delay(1000), Duration::ZERO, "nothing is known yet");
-        gauge.learn(SpaceFacts {
-            bound: 1.5,
-            live_bytes,
-            inline_bytes: 0,
-            new_share,
-            runs_bytes: live_bytes / 20,
-            value_bytes: live_bytes,
-        });
+        gauge.learn(facts(live_bytes, 0));
         gauge
     }
 
     #[test]
+    fn a_load_fills_whole_generations_without_delay_and_garbage_does_not() {
+        let gauge = gauge(0);
+        for mib in 1..200 {
+            gauge.take(MIB);
+            gauge.learn(facts(0, (mib * MIB) as i64));
+            assert_eq!(gauge.delay(1000), Duration::ZERO, "{mib} MiB of new keys");
+            assert!(gauge.generation_bytes() > mib * MIB, "{mib} MiB of new keys");
+        }
+        let most = gauge.generation_bytes();
+        gauge.take(most - 199 * MIB);
+        assert!(most < 220 * MIB, "{most} bytes, of which 199 MiB live");
+    }
+
+    #[test]
     fn writers_are_slowed_more_and_more_and_never_stopped() {
-        let gauge = gauge(100 * MIB, 0.0);
+        let gauge = gauge(100 * MIB);
         let most = 166 * MIB;
         let mut before = Duration::ZERO;
         for part in 0..=60 {
@@ -284,7 +320,7 @@ mod tests {
 
     #[test]
     fn writers_go_on_where_nothing_can_be_collected_once_the_log_is_flushed() {
-        let gauge = gauge(100 * MIB, 0.0);
+        let gauge = gauge(100 * MIB);
         gauge.take(150 * MIB);
         gauge.log_grows(100 * MIB);
         gauge.relax();
@@ -297,9 +333,10 @@ mod tests {
 
     #[test]
     fn what_a_compaction_writes_is_taken_from_its_beginning() {
-        let gauge = gauge(100 * MIB, 0.0);
+        let gauge = gauge(100 * MIB);
+        gauge.take(100 * MIB);
         let before = gauge.taken();
-        let planned = Planned::new(&gauge, before / 2);
+        let planned = Planned::new(&gauge, 10 * MIB);
         assert_eq!(gauge.taken(), before, "so much was kept for it");
         gauge.take(4 * MIB);
         planned.wrote(4 * MIB);

@@ -505,7 +505,7 @@ fn merge(
     bill.settle(&all);
     context.background.bytes_read.fetch_add(all.all_read(), Relaxed);
     install(context, plan, old, Compaction { run, is_aged, segments })?;
-    context.background.space.look(context.files, false);
+    context.background.space.look(context.files);
     Ok(true)
 }
 
