@@ -105,6 +105,7 @@ impl Core {
             self.wait_for_sync()?;
         }
         if let owed @ 1.. = self.files.volumes.gauge.delay(bytes).as_nanos()
+            && !mutation_site!("writers are slowed down before too much space is taken")
             && let Some(slept) = self.background.scheduler.pay(Duration::from_nanos(owed as u64))
         {
             self.writes.stalls.space.add(slept);

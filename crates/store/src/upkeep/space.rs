@@ -5,10 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
 
 use crate::cache::row::NameHasher;
 use crate::options::KvdbOptions;
+use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, Sequence};
 use crate::version::files::{Files, LiveBytes, live_segments};
@@ -19,6 +21,8 @@ use crate::volumes::{SpaceFacts, SpaceGauge};
 /// Least number of zeros in which the hashes of sampled writes end: a sampled write costs as much
 /// as a tenth of a write.
 const ZEROS_MIN: u32 = 4;
+/// Divisor of the most keys of samples, of which sampled writes may take one part.
+const WRITES_PARTS: usize = 4;
 /// Number of zeros with which no write is sampled.
 const NONE: u32 = u64::BITS + 1;
 
@@ -138,9 +142,12 @@ impl Space {
             Kind::Gone => 0,
             Kind::RangeDelete | Kind::Seal => return,
         };
+        if mutation_site!("what is new counts as live before it is flushed") {
+            return;
+        }
         let mut writes = self.writes.lock();
         writes.add(hash, SampledWrite { kvs: draft.kvs, bytes: bytes as u32, sequence: last });
-        if writes.writes.len() > keys_max(self.memory_bytes) {
+        if writes.writes.len() > keys_max(self.memory_bytes) / WRITES_PARTS {
             let more = writes.zeros + 1;
             writes.sample_less(more);
             self.zeros.store(more, Relaxed);
@@ -157,6 +164,17 @@ impl Space {
             *bytes = bytes.saturating_sub(gone);
         }
         live
+    }
+
+    /// Returns true if a `Kvs` has runs without a sample.
+    pub(crate) fn is_unknown(&self, kvs: KvsId) -> bool {
+        self.writes.lock().unknown.contains(&kvs)
+    }
+
+    /// Returns the bytes of segments that are superseded.
+    pub(crate) fn superseded<'a>(&self, segments: impl Iterator<Item = &'a Arc<Segment>>) -> u64 {
+        let superseded = self.superseded.lock().clone();
+        segments.filter_map(|segment| superseded.values.get(&segment.number())).sum()
     }
 
     /// Returns the bytes in the runs of a `Kvs` that are superseded.

@@ -6,6 +6,8 @@
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use entresol_base::mutation_site;
+
 use crate::cache::row::NameHasher;
 use crate::segment::record::HEADER_BYTES;
 use crate::types::{Entry, KvsId, SegmentNumber, Value};
@@ -212,6 +214,9 @@ impl Overlap {
                 }
             };
             let Some(before) = before else { continue };
+            if mutation_site!("what newer runs supersede is not live") {
+                continue;
+            }
             killed += u64::from(before.bytes);
             match before.segment {
                 Some(segment) => {

@@ -232,8 +232,8 @@ fn delay_within(bytes: u64, over: u64, slope: u64) -> Duration {
     Duration::from_nanos(bytes.saturating_mul(for_1024) >> 10).min(DELAY_MAX)
 }
 
-/// Bytes that a compaction is about to write. They are taken from its beginning, until all that it
-/// makes free is free.
+/// Bytes that a compaction is about to write. They are taken from its beginning. At its end room is
+/// kept for the next one.
 #[derive(Debug)]
 pub(crate) struct Planned<'a> {
     gauge: &'a SpaceGauge,

@@ -300,6 +300,16 @@ impl Log {
         self.head.lock().as_ref().is_some_and(|head| head.is_of_reserve)
     }
 
+    /// Returns the bytes of segments on a volume that were created ahead.
+    pub(crate) fn spare_bytes(&self, place: &Arc<OpenVolume>) -> u64 {
+        let spares = self.supply.spares.lock();
+        let is_here = |spare: &&Segment| {
+            let found = self.volumes.find(&names::of_segment(spare.number()));
+            found.is_some_and(|found| Arc::ptr_eq(&found, place))
+        };
+        spares.iter().filter(is_here).map(Segment::len).sum()
+    }
+
     /// Returns the number of the next write to begin.
     pub(crate) fn next_write(&self) -> Sequence {
         self.head.lock().as_ref().map_or(Sequence::MAX, |head| head.next)

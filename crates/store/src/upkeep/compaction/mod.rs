@@ -333,7 +333,10 @@ impl CompactionContext<'_> {
 fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
     let gauge = &context.files.volumes.gauge;
     let has_many_runs = || view.runs.values().any(|runs| runs.len() >= RUNS_URGENT);
-    if gauge.is_pressed() && !has_many_runs() {
+    if gauge.is_pressed()
+        && !has_many_runs()
+        && !mutation_site!("garbage is collected before too much space is taken")
+    {
         match garbage(context, view, Thoroughness::Bound) {
             Some(plan) => return Some(Task::Compaction(plan)),
             None => gauge.relax(),
@@ -386,8 +389,15 @@ fn garbage(
         Thoroughness::Bound => context.background.space.superseded_inline(kvs),
         _ => 0,
     };
-    let bytes_in =
-        |kvs: KvsId, runs: &[ViewRun]| live_in(runs, |number| dead.contains(&number)) + inline(kvs);
+    // Of runs that an earlier process wrote, a compaction of all of them shows what is live.
+    let is_unknown = |kvs: KvsId, runs: usize| {
+        thoroughness == Thoroughness::Bound && runs > 1 && context.background.space.is_unknown(kvs)
+    };
+    let bytes_in = |kvs: KvsId, runs: &[ViewRun]| {
+        live_in(runs, |number| dead.contains(&number))
+            + inline(kvs)
+            + u64::from(is_unknown(kvs, runs.len()))
+    };
     let mut owners: Vec<(u64, KvsId)> =
         context.compactable(view).map(|(kvs, runs)| (bytes_in(*kvs, runs), *kvs)).collect();
     owners.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -398,6 +408,7 @@ fn garbage(
             Thoroughness::Bound => {
                 let cost = plan.bytes(view) + moved_bytes(context, view, &plan);
                 (victims.gain(&plan.moved) + inline(kvs)) * GAIN_PARTS >= cost
+                    || is_unknown(kvs, plan.runs.len())
             }
             _ => leads_to(view, kvs, &plan.moved),
         };
@@ -498,8 +509,9 @@ fn merge(
     let segments = values.finish()?;
     place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
-    planned.wrote(u64::MAX);
     context.files.volumes.made(names::of_run(number), &place, bytes);
+    // Room is kept for the next compaction before this one makes any free: writers would take it.
+    drop(planned);
     place.life.written.merge.fetch_add(bytes, Relaxed);
     let all = traffic(context, old, 1.0, moved, (&place, bytes));
     bill.settle(&all);
