@@ -6,10 +6,12 @@
 //! be measured.
 #![forbid(unsafe_code)]
 
+pub mod act;
 pub mod direct;
 pub mod index;
 pub mod load;
 pub mod policies;
 pub mod profile;
+mod raw_file;
 pub mod replay;
 pub mod ycsb;

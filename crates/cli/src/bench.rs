@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::act;
 use crate::interrupt;
 use crate::output::Output;
 use crate::trace;
@@ -28,6 +29,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Find the largest load of Aerospike's certification tool (ACT) that a medium or a store keeps
+    /// up with.
+    Act(Box<act::Arguments>),
     /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
     /// Measure indexes in process: in real time on memory, or with counts on a model in virtual
@@ -210,6 +214,7 @@ fn probing(text: &str) -> Result<Probing, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
+        Command::Act(arguments) => act::run(arguments),
         Command::Cache(arguments) => match (&arguments.load.server, &arguments.against.against) {
             (None, _) => match &arguments.direct.medium {
                 MediumSpec::Dram => in_process(arguments),

@@ -21,6 +21,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("config check", &["entresol config check entresol.toml"]),
     ("bench", &["entresol bench cache --keys 100000 --rounds 1"]),
     (
+        "bench act",
+        &[
+            "entresol bench act --medium file:/var/tmp/act --interval 2s",
+            "entresol bench act --medium model:optane-ssd --definition current",
+            "entresol bench act --directory /var/tmp/act-store --interval 2s",
+        ],
+    ),
+    (
         "bench cache",
         &[
             "entresol bench cache --keys 100000 --rounds 1",

@@ -1,6 +1,7 @@
 //! The `entresol` command: parses arguments and calls the libraries.
 #![forbid(unsafe_code)]
 
+mod act;
 mod bench;
 mod config;
 mod form;

@@ -97,7 +97,7 @@ pub(super) fn profile(
 ) -> Result<Vec<MediumProfile>, BenchError> {
     progress.say("preparing files");
     let mut subjects: Vec<Box<dyn FileSubject>> =
-        media.iter().map(|medium| subject(medium, options)).collect::<Result<_, _>>()?;
+        media.iter().map(|medium| subject(medium, options, progress)).collect::<Result<_, _>>()?;
     let modelled = media.iter().all(|medium| matches!(medium, MediumSpec::Model(_)));
     let rounds = if modelled { 1 } else { ROUNDS };
     let sector = subjects.iter().map(|subject| subject.sector_bytes()).max().unwrap_or(512);
@@ -117,10 +117,11 @@ pub(super) fn profile(
 fn subject(
     medium: &MediumSpec,
     options: &ProfileOptions,
+    progress: &Progress,
 ) -> Result<Box<dyn FileSubject>, BenchError> {
     match medium {
         MediumSpec::File { path, model } => {
-            Ok(Box::new(real::RealFile::open(path, *model, options)?))
+            Ok(Box::new(real::RealFile::open(path, *model, options, progress.stop())?))
         }
         MediumSpec::Model(name) => Ok(Box::new(model::ModelFile::new(*name, options)?)),
         _ => Err(BenchError::Usage(format!("{medium} is neither a file nor a drive"))),
