@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::act;
+use crate::curve;
 use crate::interrupt;
 use crate::output::Output;
 use crate::trace;
@@ -34,6 +35,8 @@ enum Command {
     Act(Box<act::Arguments>),
     /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
+    /// Measure the response time at load of a cache, a store, a server or a raw medium.
+    Curve(Box<curve::Arguments>),
     /// Measure indexes in process: in real time on memory, or with counts on a model in virtual
     /// time.
     Index(Box<IndexArguments>),
@@ -223,6 +226,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             (Some(server), None) => load(arguments, server),
             (Some(server), Some(against)) => against_another(arguments, server, against),
         },
+        Command::Curve(arguments) => curve::run(arguments),
         Command::Index(arguments) => indexes(arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Ycsb(arguments) => ycsb::run(arguments, |progress, options| {

@@ -36,6 +36,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "bench curve",
+        &[
+            "entresol bench curve --system raw:model:optane-ssd --system raw:model:nand-p3700",
+            "entresol bench curve --system store:/var/tmp/curve --size 1000 --read-share 0.9",
+        ],
+    ),
+    (
         "bench index",
         &[
             "entresol bench index --index sv-tree --keys 100000 --rounds 1",

@@ -4,6 +4,7 @@
 mod act;
 mod bench;
 mod config;
+mod curve;
 mod form;
 mod help;
 mod interrupt;

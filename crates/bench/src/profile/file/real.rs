@@ -18,7 +18,7 @@ use fastrand::Rng;
 
 use super::{Closed, FileSubject, Open, Outcome, PAGE_BYTES, TimeSplit, draw_access};
 use crate::profile::{Fact, ProfileOptions, ROUNDS, today};
-use crate::raw_file::{LATE, RawFile, failed, pause, submit};
+use crate::raw_file::{RawFile, failed, pause, submit};
 
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
 const SIZE_FULL: ByteSize = ByteSize::gib(4);
@@ -121,12 +121,17 @@ impl RealFile {
         Ok(outcome)
     }
 
-    fn run_open(&mut self, load: &Open, queue: &mut dyn IoQueue) -> std::io::Result<Outcome> {
+    fn run_open(
+        &mut self,
+        load: &Open,
+        queue: &mut dyn IoQueue,
+        stop: &Stop,
+    ) -> std::io::Result<Outcome> {
         self.has_written |= load.reads < 1.0;
-        let mut positions = self.positions(Order::Random, PAGE_BYTES);
+        let mut positions = self.positions(Order::Random, load.bytes);
         let mut due_of = vec![Nanos(0); OPEN_DEPTH];
         let mut spare: Vec<(u64, IoBuffer)> =
-            (0..OPEN_DEPTH as u64).map(|token| (token, queue.buffer(PAGE_BYTES))).collect();
+            (0..OPEN_DEPTH as u64).map(|token| (token, queue.buffer(load.bytes))).collect();
         let mut waiting: VecDeque<Nanos> = VecDeque::new();
         let mut done: Vec<IoCompletion> = Vec::new();
         let mut outcome = Outcome::default();
@@ -135,7 +140,7 @@ impl RealFile {
         // The load is abandoned after four times its length.
         let limit = end.after(load.time * 3);
         let mut arrivals = PoissonArrivals::new(start, load.per_second, self.rng.u64(..));
-        let (mut late, mut now, mut due_all) = (0_u64, start, 0_u64);
+        let (mut now, mut due_all) = (start, 0_u64);
         loop {
             while arrivals.due() < end
                 && let Some(due) = arrivals.take(now)
@@ -143,7 +148,8 @@ impl RealFile {
                 due_all += 1;
                 // Waiting behind other requests is due to the medium; late detection is due to the
                 // generator.
-                late += u64::from(now.since(due) > LATE && !spare.is_empty());
+                let late = if spare.is_empty() { Duration::ZERO } else { now.since(due) };
+                outcome.late.record(late);
                 waiting.push_back(due);
             }
             while !waiting.is_empty()
@@ -156,7 +162,7 @@ impl RealFile {
             }
             queue.kick()?;
             let over = arrivals.due() >= end && waiting.is_empty() && queue.in_flight() == 0;
-            if over || now > limit {
+            if over || now > limit || stop.is_due() {
                 break;
             }
             pause(queue, arrivals.due().since(now))?;
@@ -171,7 +177,6 @@ impl RealFile {
         }
         outcome.elapsed_ns = self.clock.now().since(start).as_nanos() as f64;
         outcome.due = due_all;
-        outcome.late = late as f64 / due_all.max(1) as f64;
         Ok(outcome)
     }
 
@@ -292,10 +297,10 @@ impl FileSubject for RealFile {
         self.run_closed(load, queue.as_mut()).map_err(failed(&path))
     }
 
-    fn open(&mut self, load: &Open) -> Result<Outcome, BenchError> {
+    fn open(&mut self, load: &Open, stop: &Stop) -> Result<Outcome, BenchError> {
         let mut queue = self.raw.queue(OPEN_DEPTH)?;
         let path = self.raw.file.path().to_path_buf();
-        self.run_open(load, queue.as_mut()).map_err(failed(&path))
+        self.run_open(load, queue.as_mut(), stop).map_err(failed(&path))
     }
 
     fn splits(&mut self) -> Result<Vec<TimeSplit>, BenchError> {
