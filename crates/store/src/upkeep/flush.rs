@@ -136,8 +136,7 @@ fn flush_kvs<'a>(
         generation,
         inline_bytes,
         sampler: compaction.background.space.sampler(&files.current.get(), kvs),
-        // The newest view would hold segments and runs that a compaction replaces meanwhile: their
-        // space would come free only once the flush is over.
+        // The newest view would keep what a compaction replaces meanwhile until the end.
         view: View { young: generation.clone(), ..View::default() },
         moves: compaction.moves_by_policy(&policy, false, numbers.iter()),
         writer: ValueWriter::new(*compaction, kvs, generation.segment_bytes()),

@@ -505,8 +505,7 @@ fn merge(
         ahead.clear();
     }
     let run = finish(context, writer, taken)?.with(ends, sampler.finish());
-    let moved = values.traffic();
-    let segments = values.finish()?;
+    let (moved, segments) = (values.traffic(), values.finish()?);
     place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
     context.files.volumes.made(names::of_run(number), &place, bytes);
