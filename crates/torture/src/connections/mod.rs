@@ -357,9 +357,9 @@ pub fn torture(
         clients.into_iter().filter_map(|client| client.join().ok()).collect()
     });
     let mut outcome = conductor.outcome;
-    let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
     outcome.kinds = made.by_kind().collect();
-    (outcome.connections, outcome.refused) = (made.all(), count(&made.refused));
+    outcome.connections = made.all();
+    outcome.refused = made.refused.load(Ordering::Relaxed);
     outcome.times = times(healthy);
     outcome.elapsed_s = stage.now().since(began).as_secs_f64();
     outcome.interrupted = progress.stop().is_asked();
