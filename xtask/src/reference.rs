@@ -22,7 +22,10 @@ const CONFIGURED: [&str; 2] = ["serve.rs", "config.rs"];
 /// Documents with the flags of other commands, in tables whose first column is called `flag`, and
 /// the files below [`COMMANDS`] that declare them.
 const PAGES: [(&str, &[&str]); 6] = [
-    ("docs/measuring.md", &["bench.rs", "trace.rs", "ycsb.rs", "reproduce.rs", "output.rs"]),
+    (
+        "docs/measuring.md",
+        &["act.rs", "bench.rs", "curve.rs", "trace.rs", "ycsb.rs", "reproduce.rs", "output.rs"],
+    ),
     ("docs/profiling.md", &["profile.rs", "output.rs"]),
     ("docs/security.md", &["user.rs"]),
     ("docs/sharing.md", &["top.rs"]),

@@ -39,25 +39,35 @@ pub fn try_spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    let Some(schedule) = Schedule::current() else {
-        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-        return spawned.map(|handle| JoinHandle(Kind::System(handle)));
-    };
     let result = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&result);
-    let id = schedule.spawn(name, Box::new(move || *slot.lock() = Some(work())));
-    schedule.step(Location::caller());
-    Ok(JoinHandle(Kind::Simulated { thread: Simulated::of(&schedule, id), result }))
+    let job = Box::new(move || *slot.lock() = Some(work()));
+    Ok(JoinHandle { thread: start(name, job, Location::caller())?, result })
 }
+
+/// Starts a thread that does a job. Apart from [`try_spawn`], which is compiled for each job.
+fn start(name: &str, job: Job, place: &'static Location<'static>) -> io::Result<Started> {
+    let Some(schedule) = Schedule::current() else {
+        return std::thread::Builder::new().name(name.to_owned()).spawn(job).map(Started::System);
+    };
+    let id = schedule.spawn(name, job);
+    schedule.step(place);
+    Ok(Started::Simulated(Simulated::of(&schedule, id)))
+}
+
+type Job = Box<dyn FnOnce() + Send>;
 
 /// Handle for waiting for a thread. Dropping it detaches the thread.
 #[derive(Debug)]
-pub struct JoinHandle<T>(Kind<T>);
+pub struct JoinHandle<T> {
+    thread: Started,
+    result: Arc<Mutex<Option<T>>>,
+}
 
 #[derive(Debug)]
-enum Kind<T> {
-    System(std::thread::JoinHandle<T>),
-    Simulated { thread: Simulated, result: Arc<Mutex<Option<T>>> },
+enum Started {
+    System(std::thread::JoinHandle<()>),
+    Simulated(Simulated),
 }
 
 impl<T> JoinHandle<T> {
@@ -71,31 +81,29 @@ impl<T> JoinHandle<T> {
     /// When it is a simulated thread and the caller is not of the same world.
     #[track_caller]
     pub fn join(self) -> std::thread::Result<T> {
-        match self.0 {
-            Kind::System(handle) => handle.join(),
-            Kind::Simulated { thread, result } => {
-                thread.wait_for_end(Location::caller());
-                let value = result.lock().take();
-                value.ok_or_else(|| Box::new("the thread ended with its world") as _)
-            }
+        match self.thread {
+            Started::System(handle) => handle.join()?,
+            Started::Simulated(thread) => thread.wait_for_end(Location::caller()),
         }
+        let value = self.result.lock().take();
+        value.ok_or_else(|| Box::new("the thread ended with its world") as _)
     }
 
     /// Returns true if the thread has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        match &self.0 {
-            Kind::System(handle) => handle.is_finished(),
-            Kind::Simulated { thread, .. } => thread.schedule().has_ended(thread.id),
+        match &self.thread {
+            Started::System(handle) => handle.is_finished(),
+            Started::Simulated(thread) => thread.schedule().has_ended(thread.id),
         }
     }
 
     /// Handle of the thread for unparking it.
     #[must_use]
     pub fn thread(&self) -> Thread {
-        Thread(match &self.0 {
-            Kind::System(handle) => ThreadKind::System(handle.thread().clone()),
-            Kind::Simulated { thread, .. } => ThreadKind::Simulated(thread.clone()),
+        Thread(match &self.thread {
+            Started::System(handle) => ThreadKind::System(handle.thread().clone()),
+            Started::Simulated(thread) => ThreadKind::Simulated(thread.clone()),
         })
     }
 }

@@ -6,10 +6,15 @@
 //! be measured.
 #![forbid(unsafe_code)]
 
+pub mod act;
+mod cache_client;
+pub mod curve;
 pub mod direct;
 pub mod index;
 pub mod load;
+mod local_store;
 pub mod policies;
 pub mod profile;
+mod raw_file;
 pub mod replay;
 pub mod ycsb;

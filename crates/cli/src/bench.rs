@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::act;
+use crate::curve;
 use crate::interrupt;
 use crate::output::Output;
 use crate::trace;
@@ -28,8 +30,13 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Find the largest load of Aerospike's certification tool (ACT) that a medium or a store keeps
+    /// up with.
+    Act(Box<act::Arguments>),
     /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
+    /// Measure the response time at load of a cache, a store, a server or a raw medium.
+    Curve(Box<curve::Arguments>),
     /// Measure indexes in process: in real time on memory, or with counts on a model in virtual
     /// time.
     Index(Box<IndexArguments>),
@@ -210,6 +217,7 @@ fn probing(text: &str) -> Result<Probing, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
+        Command::Act(arguments) => act::run(arguments),
         Command::Cache(arguments) => match (&arguments.load.server, &arguments.against.against) {
             (None, _) => match &arguments.direct.medium {
                 MediumSpec::Dram => in_process(arguments),
@@ -218,6 +226,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             (Some(server), None) => load(arguments, server),
             (Some(server), Some(against)) => against_another(arguments, server, against),
         },
+        Command::Curve(arguments) => curve::run(arguments),
         Command::Index(arguments) => indexes(arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Ycsb(arguments) => ycsb::run(arguments, |progress, options| {

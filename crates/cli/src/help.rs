@@ -21,10 +21,25 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("config check", &["entresol config check entresol.toml"]),
     ("bench", &["entresol bench cache --keys 100000 --rounds 1"]),
     (
+        "bench act",
+        &[
+            "entresol bench act --medium file:/var/tmp/act --interval 2s",
+            "entresol bench act --medium model:optane-ssd --definition current",
+            "entresol bench act --directory /var/tmp/act-store --interval 2s",
+        ],
+    ),
+    (
         "bench cache",
         &[
             "entresol bench cache --keys 100000 --rounds 1",
             "entresol bench cache --server localhost:11211 --distribution zipf --duration 2.5s",
+        ],
+    ),
+    (
+        "bench curve",
+        &[
+            "entresol bench curve --system raw:model:optane-ssd --system raw:model:nand-p3700",
+            "entresol bench curve --system store:/var/tmp/curve --size 1000 --read-share 0.9",
         ],
     ),
     (

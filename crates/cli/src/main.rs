@@ -1,8 +1,10 @@
 //! The `entresol` command: parses arguments and calls the libraries.
 #![forbid(unsafe_code)]
 
+mod act;
 mod bench;
 mod config;
+mod curve;
 mod form;
 mod help;
 mod interrupt;

@@ -1,7 +1,12 @@
 //! Due times of requests in an open loop: drawn in advance, independent of the server's replies.
 
-use entresol_base::Nanos;
+use std::time::Duration;
+
 use entresol_base::rng::Rng;
+use entresol_base::{Clock, Nanos, SystemClock};
+
+/// Gap until the next request above which a thread sleeps; waking up takes about this long.
+const SLEEP_ABOVE: Duration = Duration::from_micros(80);
 
 /// Due times of a Poisson process, which models many independent clients taken together.
 #[derive(Debug, Clone)]
@@ -45,6 +50,20 @@ impl PoissonArrivals {
 
     fn draw_gap(&mut self) {
         self.due_ns += self.rng.exponential(self.gap_ns_mean);
+    }
+}
+
+/// Waits until a time: asleep, and for the last part awake, since the kernel wakes a thread late.
+pub fn wait_until(clock: &SystemClock, at: Nanos) {
+    loop {
+        let gap = at.since(clock.now());
+        if gap.is_zero() {
+            return;
+        }
+        match gap.checked_sub(SLEEP_ABOVE) {
+            Some(time) if !time.is_zero() => std::thread::sleep(time),
+            _ => std::hint::spin_loop(),
+        }
     }
 }
 

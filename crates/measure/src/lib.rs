@@ -6,6 +6,7 @@
 
 pub mod arrivals;
 pub mod error;
+pub mod host;
 pub mod index;
 pub mod place;
 pub mod popularity;

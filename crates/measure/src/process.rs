@@ -67,10 +67,23 @@ pub fn own_cpu_ns() -> u64 {
 /// # Errors
 /// Fails if `/proc` is not mounted or the kernel does not count bytes.
 pub fn bytes_written() -> Result<u64, BenchError> {
-    let error = |source| BenchError::System { what: "bytes written", source };
+    let written = counted("bytes written", "write_bytes:")?;
+    Ok(written.saturating_sub(counted("bytes written", "cancelled_write_bytes:")?))
+}
+
+/// Returns the bytes that this process had read from disks. What the page cache held does not
+/// count.
+///
+/// # Errors
+/// Fails if `/proc` is not mounted or the kernel does not count bytes.
+pub fn bytes_read() -> Result<u64, BenchError> {
+    counted("bytes read", "read_bytes:")
+}
+
+fn counted(what: &'static str, field: &str) -> Result<u64, BenchError> {
+    let error = |source| BenchError::System { what, source };
     let text = fs::read_to_string("/proc/self/io").map_err(error)?;
-    let field = |name| field_of(&text, name).unwrap_or(0);
-    Ok(field("write_bytes:").saturating_sub(field("cancelled_write_bytes:")))
+    Ok(field_of(&text, field).unwrap_or(0))
 }
 
 /// Resident memory of this process.

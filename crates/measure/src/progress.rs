@@ -68,6 +68,12 @@ impl Progress {
         Progress { bar: ProgressBar::hidden(), stop: Stop::new() }
     }
 
+    /// Creates a bar that is never drawn, for a part of a measurement that `stop` ends.
+    #[must_use]
+    pub fn quiet(stop: &Stop) -> Progress {
+        Progress { bar: ProgressBar::hidden(), stop: stop.clone() }
+    }
+
     /// Adds `steps` to the number of steps to come.
     pub fn expect(&self, steps: u64) {
         self.bar.inc_length(steps);

@@ -76,6 +76,13 @@ pub struct KvdbOptions {
     pub row_cache_bytes: u64,
     /// Bytes on media per live byte above which compaction and garbage collection make room.
     pub space_amplification_max: f64,
+    /// Most bytes on media for each byte of keys and values that can be read, beside 16 MiB, while
+    /// values in segments are overwritten; `None` for no bound.
+    ///
+    /// Garbage is collected before that is reached, and writers are slowed down if they are faster.
+    /// Values beside their keys may take as much again. Files that only snapshots, cursors and
+    /// transactions hold come on top.
+    pub space_bound: Option<f64>,
     /// Share of a class of media that values may take there because they are read often, although
     /// they would otherwise lie on a slower class; 0 for none.
     pub hot_share: f64,
@@ -100,6 +107,7 @@ impl Default for KvdbOptions {
             memory_bytes: 192 << 20,
             row_cache_bytes: 32 << 20,
             space_amplification_max: 1.5,
+            space_bound: None,
             hot_share: 0.1,
             reserve_bytes: 64 << 20,
             range_deletes_per_run_max: PREFIXES_GONE_MAX as u32,
@@ -170,11 +178,13 @@ impl KvdbOptions {
                 self.durability_interval,
             ));
         }
-        if !(1.1..=100.0).contains(&self.space_amplification_max) {
-            return refuse(format!(
-                "space_amplification_max is {}: use 1.1 to 100",
-                self.space_amplification_max
-            ));
+        for (name, ratio) in [
+            ("space_amplification_max", Some(self.space_amplification_max)),
+            ("space_bound", self.space_bound),
+        ] {
+            if ratio.is_some_and(|ratio| !(1.1..=100.0).contains(&ratio)) {
+                return refuse(format!("{name} is {}: use 1.1 to 100", ratio.unwrap_or_default()));
+            }
         }
         if !(0.0..=0.5).contains(&self.hot_share) {
             return refuse(format!("hot_share is {}: use 0 to 0.5", self.hot_share));

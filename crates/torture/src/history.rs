@@ -134,7 +134,7 @@ impl Trial {
         region.map(Arc::new).map_err(|error| error.to_string())
     }
 
-    fn explorer<S: Subject>(&self, subject: &Arc<S>, stop: &Stop) -> Explorer<S> {
+    fn explorer<S: Subject>(&self, subject: &Arc<S>, stop: &Stop) -> Explorer {
         let nested = Nested { one_in: self.nested_one_in, ..Nested::default() };
         let options = ExploreOptions { seed: self.seed, nested, ..ExploreOptions::default() };
         Explorer::until(subject.clone(), options, stop)
@@ -196,10 +196,10 @@ fn act(records: &mut BTreeMap<u64, u64>, action: Action) {
 }
 
 /// Runs the operations and updates the expected contents, until a crash shows a failure.
-fn carry_out<S: Subject>(
+fn carry_out(
     ops: &[Op],
     expected: &Mutex<Expected>,
-    explorer: &Explorer<S>,
+    explorer: &Explorer,
     mut change: impl FnMut(Action) -> Result<(), String>,
 ) -> Result<(), String> {
     for op in ops {

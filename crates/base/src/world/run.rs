@@ -18,14 +18,23 @@ pub(super) fn run<T: 'static>(
     world: &World,
     main: impl FnOnce() -> T + 'static,
 ) -> Result<T, WorldFailure> {
+    let result = Rc::new(Cell::new(None));
+    let slot = Rc::clone(&result);
+    run_job(world, Box::new(move || slot.set(Some(main()))))?;
+    match result.take() {
+        Some(value) => Ok(value),
+        None => unreachable!("the main thread ended without a result or a failure"),
+    }
+}
+
+/// Runs the main thread's job. Apart from [`run`], which is compiled for each job.
+fn run_job(world: &World, main: Job) -> Result<(), WorldFailure> {
     let shared = &world.0;
     let name = format!("schedule {}", shared.begin_run());
     let random = Rng::named(shared.options.seed, &name);
     let mut state = State::new(Arc::clone(shared), random);
     state.draw_preemption();
-    let result = Rc::new(Cell::new(None));
-    let slot = Rc::clone(&result);
-    state.add_thread("main".into(), Box::new(move || slot.set(Some(main()))));
+    state.add_thread("main".into(), main);
     state.choose();
     let inside = Schedule::enter(world.clone(), state);
     let schedule = Rc::clone(&inside.schedule);
@@ -36,11 +45,7 @@ pub(super) fn run<T: 'static>(
     if let Some(stopped_at) = state.stopped_at {
         shared.set_now(stopped_at);
     }
-    match (&state.failure, result.take()) {
-        (Some(failure), _) => Err(failure.clone()),
-        (None, Some(value)) => Ok(value),
-        (None, None) => unreachable!("the main thread ended without a result or a failure"),
-    }
+    state.failure.clone().map_or(Ok(()), Err)
 }
 
 /// Stacks of the threads, by their numbers.

@@ -123,7 +123,7 @@ impl LoadOptions {
         Ok((keys, values))
     }
 
-    fn check(&self) -> Result<(), BenchError> {
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
         let problem = if self.keys == 0 {
             "--keys must be at least 1".to_owned()
         } else if !(0.0..=1.0).contains(&self.get_share) {
@@ -166,7 +166,11 @@ pub fn run_load(options: &LoadOptions, progress: &Progress) -> Result<LoadResult
 }
 
 /// Stores every key once over a few connections.
-fn preload(options: &LoadOptions, clock: &SystemClock, stop: &Stop) -> Result<(), BenchError> {
+pub(crate) fn preload(
+    options: &LoadOptions,
+    clock: &SystemClock,
+    stop: &Stop,
+) -> Result<(), BenchError> {
     let deep = LoadOptions { depth: PRELOAD_DEPTH, ..options.clone() };
     let connections = options.connections.min(4);
     let mut generator = Generator::connect(&deep, clock, connections, options.seed, stop)?;
@@ -182,13 +186,29 @@ fn preload(options: &LoadOptions, clock: &SystemClock, stop: &Stop) -> Result<()
     Ok(())
 }
 
-/// Runs warm-up and measured phase on new connections. Each phase ends with its last reply; the
-/// server's processor time between these two instants then belongs to the measured requests.
+/// Measured phase of a load.
+pub(crate) struct Measured {
+    pub(crate) tally: Tally,
+    pub(crate) began: Nanos,
+    server_cpu_ns: Option<u64>,
+}
+
 fn measure(
     options: &LoadOptions,
     clock: &SystemClock,
     progress: &Progress,
 ) -> Result<LoadResult, BenchError> {
+    let Measured { tally, began, server_cpu_ns } = measure_tally(options, clock, progress)?;
+    Ok(LoadResult::new(options, &tally, began, server_cpu_ns))
+}
+
+/// Runs warm-up and measured phase on new connections. Each phase ends with its last reply; the
+/// server's processor time between these two instants then belongs to the measured requests.
+pub(crate) fn measure_tally(
+    options: &LoadOptions,
+    clock: &SystemClock,
+    progress: &Progress,
+) -> Result<Measured, BenchError> {
     let server_pid = options.server_pid.or_else(|| options.address.listener());
     let barrier = Barrier::new(options.threads + 1);
     std::thread::scope(|scope| {
@@ -225,7 +245,7 @@ fn measure(
         if tally.requests() == 0 && progress.is_stopped() {
             return Err(BenchError::Interrupted { has_results: false });
         }
-        Ok(LoadResult::new(options, &tally, began, server_cpu_ns))
+        Ok(Measured { tally, began, server_cpu_ns })
     })
 }
 

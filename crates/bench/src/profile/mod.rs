@@ -20,7 +20,7 @@ mod addressable;
 mod advice;
 mod costs;
 mod figure;
-mod file;
+pub(crate) mod file;
 mod memory;
 mod plan;
 mod report;

@@ -8,8 +8,8 @@ use entresol_base::SystemClock;
 use entresol_measure::BenchError;
 use entresol_media::{Directory, LocalDirectory, ModelName};
 use entresol_store::{
-    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics, Statistics,
-    StoreError, Volume,
+    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics,
+    StallStatistics, Statistics, StoreError, Volume,
 };
 
 use super::{Engine, Opening, SpaceHeld, VolumeWritten, YcsbOptions};
@@ -97,8 +97,9 @@ fn options(opening: &Opening<'_>) -> KvdbOptions {
     if let Some(memory) = opening.options.memory_bytes {
         options.memory_bytes = memory.0;
     }
+    options.space_bound = opening.options.space_bound;
     options.space_amplification_max =
-        opening.options.space_bound.unwrap_or(options.space_amplification_max);
+        options.space_bound.unwrap_or(options.space_amplification_max);
     options.hot_share = opening.options.hot_share.unwrap_or(options.hot_share);
     if let Some(generation) = opening.options.generation_bytes {
         options.generation_bytes = generation.0;
@@ -162,7 +163,8 @@ impl Engine for Entresol {
 
     fn space(&self) -> Result<Option<SpaceHeld>, BenchError> {
         let Statistics { media, stalls, .. } = self.store.statistics().map_err(|it| failed(&it))?;
-        let delays = [stalls.slope, stalls.wall, stalls.late_sync, stalls.memtable_image];
+        let StallStatistics { slope, wall, late_sync, space, memtable_image, .. } = stalls;
+        let delays = [slope, wall, late_sync, space, memtable_image];
         Ok(Some(SpaceHeld {
             value_bytes: media.iter().map(|medium| medium.space.value_bytes).sum(),
             slowed: Duration::from_micros(delays.iter().map(|stall| stall.total_us).sum()),

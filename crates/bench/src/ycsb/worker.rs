@@ -2,12 +2,11 @@
 //! checks their results.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
 use entresol_base::{Clock, Nanos, SystemClock};
 use entresol_measure::BenchError;
-use entresol_measure::arrivals::PoissonArrivals;
+use entresol_measure::arrivals::{PoissonArrivals, wait_until};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::{Chooser, Kind, Names, Population, mixgraph};
 use fastrand::Rng;
@@ -18,8 +17,6 @@ use super::{Engine, Workload, YcsbOptions};
 const SCAN_LEN_MAX: usize = 100;
 /// Operations between two reports to the progress bar.
 const TOLD_AT_ONCE: u64 = 1024;
-/// Gap until the next request above which the thread sleeps; waking up takes about this long.
-const SLEEP_ABOVE: Duration = Duration::from_micros(80);
 
 /// Counts and times of one thread.
 #[derive(Debug, Default)]
@@ -241,13 +238,9 @@ fn wrong(key: &[u8], problem: String) -> BenchError {
 /// Waits for the next request and returns its due time.
 fn wait(clock: &SystemClock, arrivals: &mut PoissonArrivals) -> Nanos {
     loop {
-        let now = clock.now();
-        if let Some(due) = arrivals.take(now) {
+        wait_until(clock, arrivals.due());
+        if let Some(due) = arrivals.take(clock.now()) {
             return due;
-        }
-        let gap = arrivals.due().since(now);
-        if gap > SLEEP_ABOVE {
-            std::thread::sleep(gap - SLEEP_ABOVE);
         }
     }
 }

@@ -321,7 +321,7 @@ struct Grounds<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> {
     power: Power,
     region: Arc<RecordedRegion>,
     subject: Arc<Trial<I>>,
-    explorer: Explorer<Trial<I>>,
+    explorer: Explorer,
 }
 
 impl<I> Grounds<I>

@@ -1,10 +1,10 @@
 //! Figure 11: the largest multiple of ACT's load at which a drive keeps the response times.
 
+use entresol_bench::act::Limits;
 use entresol_measure::report::svg::{Bar, bars};
 use entresol_media::model::ModelName;
 
-use super::act::{Limits, best_multiple, scenario};
-use super::act_store;
+use super::{act, act_store};
 use crate::{Check, Outcome, Settings, Side};
 
 const DRIVES: [(&str, ModelName); 3] = [
@@ -13,8 +13,8 @@ const DRIVES: [(&str, ModelName); 3] = [
     ("S3700", ModelName::NandS3700),
 ];
 
-/// Limits of both halves of the figure.
-const LIMITS: [Limits; 2] = [Limits::STANDARD, Limits::TIGHT];
+/// Search for the largest multiples on a drive that keep each of the limits.
+type Search = fn(ModelName, [Limits; 2], u64) -> Result<[u32; 2], String>;
 
 /// Largest multiples on each drive under the tool's limits and the tightened ones.
 #[derive(Debug, Clone, Copy)]
@@ -24,16 +24,11 @@ struct Best {
 }
 
 impl Best {
-    fn of_drives(seed: u64) -> Best {
-        let of = |limits| DRIVES.map(|(_, model)| best_multiple(model, limits, seed));
-        Best { standard: of(Limits::STANDARD), tight: of(Limits::TIGHT) }
-    }
-
-    fn of_stores(seed: u64) -> Result<Best, String> {
+    /// Searches on each drive: the drive itself, or a store on it.
+    fn of(search: Search, seed: u64) -> Result<Best, String> {
         let mut best = Best { standard: [0; 3], tight: [0; 3] };
         for (drive, (_, model)) in DRIVES.into_iter().enumerate() {
-            [best.standard[drive], best.tight[drive]] =
-                act_store::best_multiples(model, LIMITS, seed)?;
+            [best.standard[drive], best.tight[drive]] = search(model, Limits::ALL, seed)?;
         }
         Ok(best)
     }
@@ -109,7 +104,8 @@ fn checks_of_stores(best: Best) -> Vec<Check> {
 }
 
 fn outcome(seed: u64) -> Result<Outcome, String> {
-    let (drives, stores) = (Best::of_drives(seed), Best::of_stores(seed)?);
+    let drives = Best::of(act::best_multiples, seed)?;
+    let stores = Best::of(act_store::best_multiples, seed)?;
     let mut checks = checks_of_drives(drives);
     checks.extend(checks_of_stores(stores));
     let limits = "Limits: 95% within 1 ms, 99% within 8 ms, 99.9% within 64 ms; tightened: 95% \
@@ -119,7 +115,7 @@ fn outcome(seed: u64) -> Result<Outcome, String> {
         bars("Largest multiple of ACT's load (model)", "x", &drives.bars()),
         bars("Largest multiple of ACT's load on our store (model)", "x", &stores.bars()),
     ];
-    let mut said = vec![scenario(), limits];
+    let mut said = vec![act::scenario(), limits];
     said.extend(act_store::scenario());
     Ok(Outcome { scenario: said, checks, drawings })
 }

@@ -6,9 +6,9 @@ use entresol_media::cost::Access;
 use entresol_media::model::{BlockModel, ModelName};
 
 use super::drive;
-use super::host::Host;
 use super::sata_2008;
 use crate::{Check, Outcome, Settings, Side};
+use entresol_measure::host::Host;
 
 /// Returns the drive's time for one read in microseconds, from doorbell to completion.
 fn device_us(mut drive: BlockModel) -> f64 {

@@ -3,10 +3,10 @@
 use entresol_base::rng::Rng;
 use entresol_media::model::{BlockModel, ModelName};
 
-use super::host::Host;
 use super::load::{Load, Measured, run};
 use super::{drawn_lines, drive};
 use crate::{Check, Outcome, Settings, Side};
+use entresol_measure::host::Host;
 
 /// Queue depths on the axis of the figure.
 pub(super) const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];

@@ -5,10 +5,10 @@ use entresol_base::rng::Rng;
 use entresol_media::model::ModelName;
 
 use super::fig5::at_depth;
-use super::host::Host;
 use super::load::{Load, run};
 use super::{drawn_lines, drive};
 use crate::{Check, Outcome, Settings, Side};
+use entresol_measure::host::Host;
 
 /// Loads in per cent of saturation; the last is «heavy».
 const LOADS_PERCENT: [u32; 8] = [2, 10, 25, 40, 55, 70, 80, 90];

@@ -10,7 +10,7 @@ use entresol_base::rng::Rng;
 use entresol_media::cost::Access;
 use entresol_media::model::BlockModel;
 
-use super::host::{Completion, Host};
+use entresol_measure::host::{Completion, Host};
 
 /// Bytes of a request in figures 5, 7 and 8 of 004: random blocks of 4 KiB, 70% reads.
 pub(super) const BLOCK_BYTES: u32 = 4096;

@@ -13,7 +13,6 @@ mod fig7;
 mod fig8;
 mod fig9;
 mod gets;
-mod host;
 mod load;
 mod paging;
 mod sata_2008;

@@ -14,8 +14,8 @@ use entresol_media::cost::Access;
 use entresol_media::model::{BlockModel, ModelName};
 
 use super::drive;
-use super::host::Host;
 use crate::clients::Processors;
+use entresol_measure::host::Host;
 
 const PAGE_BYTES: u64 = 4096;
 /// Code of the system for a page fault beside the read (004, section III-B).

@@ -18,10 +18,10 @@ use entresol_media::block::{BlockOptions, IoBuffer};
 use entresol_media::model::ModelName;
 use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 
-use super::host::Host;
 use super::load::Load;
 use super::paging::{GetWrites, LinkedItems, Pager, PagerCounts, VALUE_BYTES};
 use crate::clients::Processors;
+use entresol_measure::host::Host;
 
 /// Items: as many in each way, of which a shipped cache holds all.
 pub(super) const ITEMS: u32 = 20_000;

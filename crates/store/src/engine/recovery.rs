@@ -29,6 +29,7 @@ use crate::types::{KvsId, SegmentNumber, Sequence};
 use crate::upkeep::context::Background;
 use crate::upkeep::read_frequency::ReadFrequency;
 use crate::upkeep::read_frequency::kept::Stamp;
+use crate::upkeep::space::Space;
 use crate::version::files::{Files, Unreadable};
 use crate::version::kvs_bits::KvsBits;
 use crate::version::time::StoreTime;
@@ -70,7 +71,7 @@ impl Opening {
         }
         let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
         let closed: Vec<_> = generations.into_iter().rev().collect();
-        closed.iter().for_each(|(closed, _)| closed.take_room(&room));
+        closed.iter().for_each(|(closed, _)| count_closed(closed, &room, &volumes));
         let current = Arc::new(Current::new(
             View { young: young.clone(), closed, runs, segments },
             clock.clone(),
@@ -93,6 +94,7 @@ impl Opening {
         let log = (!read_only).then(begin_log).transpose()?;
         let time = StoreTime::new(clock.clone(), seconds_of(&manifest), manifest.seconds_ahead);
         let dropped = dropped_before(&manifest, &current.get());
+        let space = Space::new(&options);
         let read_frequency = read_frequency_of(&*home, &manifest, last, options.memory_bytes);
         let files = Files {
             volumes,
@@ -105,12 +107,13 @@ impl Opening {
             unreadable,
             failure,
         };
+        space.look(&files);
         let writes = writes_of(log, last, &options, files.time.instant());
         Ok(Core {
             files,
             caches: caches_of(room, shares.entries)?,
             writes,
-            background: Background::new(work, read_frequency),
+            background: Background::new(work, read_frequency, space),
             transactions: Transactions::default(),
             dead_keys: DeadKeys::default(),
             options,
@@ -119,6 +122,12 @@ impl Opening {
             process: ProcessMark::new(),
         })
     }
+}
+
+/// Counts the memory and the log of a memtable that recovery has found.
+fn count_closed(closed: &Generation, room: &Arc<Room>, volumes: &Volumes) {
+    closed.take_room(room);
+    volumes.gauge.log_grows(closed.segment_bytes());
 }
 
 fn caches_of(room: Arc<Room>, bytes: u64) -> Result<Caches, StoreError> {

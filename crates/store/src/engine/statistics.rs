@@ -252,6 +252,14 @@ pub struct SpaceBytes {
     pub value_live_bytes: u64,
     /// Bytes dead in the flushed segments: nothing refers to them.
     pub value_dead_bytes: u64,
+    /// Of the bytes live there, those that newer writes supersede, by estimate: a compaction makes
+    /// them dead. 0 without a [`space_bound`](crate::KvdbOptions::space_bound).
+    pub value_superseded_bytes: u64,
+    /// Segments of the log that were created ahead.
+    pub spare_bytes: u64,
+    /// Other files: memtable images, segments that a compaction or a flush has written and not yet
+    /// installed, and files that it has replaced and not yet removed.
+    pub other_bytes: u64,
     /// Bytes that the store may still take; `None` if the file system does not tell.
     pub free_bytes: Option<u64>,
 }
@@ -294,6 +302,9 @@ pub struct StallStatistics {
     /// Times by which acknowledged writes became durable later than `durability_interval` after,
     /// one for each sync that ended too late. No writer waits for these as such.
     pub sync_lateness: Stall,
+    /// Short delays because the store was about to take more space than
+    /// [`space_bound`](crate::KvdbOptions::space_bound) allows.
+    pub space: Stall,
     /// Short delays because the memtable image on persistent memory lagged.
     pub memtable_image: Stall,
     /// Waits of background work for its account's share of the medium.
@@ -414,6 +425,7 @@ pub(crate) fn stalls(core: &Core) -> StallStatistics {
         sync: counters.sync.get(),
         late_sync: counters.late_sync.get(),
         sync_lateness: core.writes.deadline.lateness.get(),
+        space: counters.space.get(),
         memtable_image: counters.image.get(),
         background: core.background.stall.get(),
         segments_made_late: core.writes.log.as_ref().map_or(0, |log| log.written().made_late),
@@ -463,20 +475,25 @@ fn medium(
         MappedKind::File => "file",
     });
     let young = view.generations().flat_map(|generation| generation.segments().iter());
-    let log_bytes = young.filter(here).map(|segment| segment.len()).sum();
+    let log_bytes: u64 = young.filter(here).map(|segment| segment.len()).sum();
     let runs = view.runs.values().flat_map(|runs| runs.iter());
     let runs = runs.filter(|run| is_here(names::of_run(run.number())));
-    let run_bytes = runs.map(|run| run.run.summary().file_bytes).sum();
+    let run_bytes: u64 = runs.map(|run| run.run.summary().file_bytes).sum();
     let segments = || view.segments.values().filter(here);
     let value_bytes: u64 = segments().map(|segment| segment.len()).sum();
-    let live = segments().filter_map(|segment| live.get(&segment.number()));
-    let value_live_bytes = live.sum::<u64>().min(value_bytes);
+    let live_of = |segment: &Arc<Segment>| live.get(&segment.number()).copied();
+    let value_live_bytes = segments().filter_map(live_of).sum::<u64>().min(value_bytes);
+    let spare_bytes = core.writes.log.as_ref().map_or(0, |log| log.spare_bytes(place));
+    let named = log_bytes + run_bytes + value_bytes + spare_bytes;
     let space = SpaceBytes {
         log_bytes,
         run_bytes,
         value_bytes,
         value_live_bytes,
         value_dead_bytes: value_bytes - value_live_bytes,
+        value_superseded_bytes: core.background.space.superseded(segments()),
+        spare_bytes,
+        other_bytes: place.used().saturating_sub(named),
         free_bytes: place.room(),
     };
     let path = place.directory.path().display().to_string();

@@ -41,6 +41,7 @@ pub(crate) struct WriterStalls {
     pub(crate) sync: StallCount,
     pub(crate) late_sync: StallCount,
     pub(crate) image: StallCount,
+    pub(crate) space: StallCount,
 }
 
 impl Core {
@@ -72,20 +73,42 @@ impl Core {
             held.remove(drafts);
         });
         let last = done.map_err(|error| self.files.refused(error))?;
+        self.sample(drafts, held.hash(), last);
         if let [draft] = drafts {
             held.put(draft, last);
         }
         Ok(last)
     }
 
+    /// Tells the estimate of what is live of the writes that it samples, up to a number. `hash` is
+    /// that of the key if a single one is written.
+    #[inline]
+    fn sample(&self, drafts: &[Draft<'_>], hash: Option<u64>, last: Sequence) {
+        let (space, gauge) = (&self.background.space, &self.files.volumes.gauge);
+        match (drafts, hash) {
+            ([draft], Some(hash)) if space.is_sampled(hash) => {
+                space.note((draft, hash), last, gauge);
+            }
+            ([_], Some(_)) => {}
+            _ => space.note_all(drafts, last, gauge),
+        }
+    }
+
     /// Slows a writer down if flushes lag: a short delay at first, a wait for the flush at the
-    /// limit. A lagging memtable image also costs a short delay, and a late sync a wait for it.
+    /// limit. A lagging memtable image also costs a short delay, and a late sync a wait for it. The
+    /// less space is left that the store may take, the longer is a delay for that.
     ///
     /// # Errors
     /// Fails if the store fails or is closed meanwhile.
     pub(crate) fn apply_back_pressure(&self, bytes: u64) -> Result<(), StoreError> {
         if self.waits_for_sync() && !mutation_site!("writers wait for a sync that is late") {
             self.wait_for_sync()?;
+        }
+        if let owed @ 1.. = self.files.volumes.gauge.delay(bytes).as_nanos()
+            && !mutation_site!("writers are slowed down before too much space is taken")
+            && let Some(slept) = self.background.scheduler.pay(Duration::from_nanos(owed as u64))
+        {
+            self.writes.stalls.space.add(slept);
         }
         let most = self.options.generations_waiting_max as usize;
         let waiting = self.background.scheduler.waiting();
@@ -110,12 +133,13 @@ impl Core {
         done
     }
 
-    /// Returns true if a writer would have to wait for a sync, a flush or a memtable image.
+    /// Returns true if a writer would have to wait for a sync, a flush, a memtable image or space.
     pub(crate) fn would_wait(&self) -> bool {
         self.waits_for_sync()
             || self.background.scheduler.waiting()
                 > self.options.generations_waiting_max as usize / 2
             || !self.image_delay().is_zero()
+            || !self.files.volumes.gauge.delay(1).is_zero()
     }
 
     #[inline]

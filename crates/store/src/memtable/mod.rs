@@ -203,6 +203,11 @@ impl Generation {
         &self.segments
     }
 
+    /// Returns the bytes of the segments.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.len()).sum()
+    }
+
     /// Returns a segment by its index.
     ///
     /// # Errors

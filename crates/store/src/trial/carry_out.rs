@@ -34,7 +34,7 @@ pub(super) struct Scene {
     /// Drives and their power supply. A power cut in the history replaces both.
     machine: Mutex<(Drives, Power)>,
     pub(super) shared: Arc<Shared>,
-    pub(super) explorer: Explorer<Shared>,
+    pub(super) explorer: Explorer,
 }
 
 impl Scene {
@@ -42,7 +42,7 @@ impl Scene {
         drives: Drives,
         power: Power,
         shared: Arc<Shared>,
-        explorer: Explorer<Shared>,
+        explorer: Explorer,
     ) -> Scene {
         explorer.watch(&power);
         Scene { machine: Mutex::new((drives, power)), shared, explorer }

@@ -14,6 +14,7 @@ use crate::types::KvsId;
 use crate::upkeep::charging::Accounts;
 use crate::upkeep::image_writer::ImageWriter;
 use crate::upkeep::read_frequency::ReadFrequency;
+use crate::upkeep::space::Space;
 use crate::version::files::Files;
 use crate::version::transactions::Transactions;
 use crate::wal::Log;
@@ -25,6 +26,7 @@ pub(crate) struct Background {
     pub(crate) compacting: Mutex<()>,
     pub(crate) accounts: Accounts,
     pub(crate) read_frequency: ReadFrequency,
+    pub(crate) space: Space,
     /// Overwritten versions that the last compactions found, in percent, for each `Kvs`.
     pub(crate) overwritten: Mutex<BTreeMap<KvsId, u64>>,
     /// Writer of memtable images.
@@ -68,12 +70,17 @@ pub(crate) struct ImageContext<'a> {
 
 impl Background {
     /// Creates the state of a store that was opened with these read frequencies.
-    pub(crate) fn new(scheduler: Arc<Scheduler>, read_frequency: ReadFrequency) -> Background {
+    pub(crate) fn new(
+        scheduler: Arc<Scheduler>,
+        read_frequency: ReadFrequency,
+        space: Space,
+    ) -> Background {
         Background {
             scheduler,
             compacting: Mutex::new(()),
             accounts: Accounts::default(),
             read_frequency,
+            space,
             overwritten: Mutex::default(),
             images: ImageWriter::default(),
             bytes_read: AtomicU64::new(0),

@@ -217,7 +217,7 @@ fn install(
             let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);
             let mut runs = of_kvs.into_iter().flatten();
             if let Some(run) = runs.find(|run| run.number() == moved.number()) {
-                *run = moved;
+                *run = run.moved_to(moved);
             }
         }
     });

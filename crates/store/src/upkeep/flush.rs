@@ -25,6 +25,7 @@ use crate::upkeep::context::{CompactionContext, FlushContext};
 use crate::upkeep::tiering::ValueMoves;
 use crate::version::ends::Ends;
 use crate::version::files::Files;
+use crate::version::sample::Sampler;
 use crate::version::view::{View, ViewRun};
 use crate::volumes::{FileKind, OpenVolume};
 
@@ -79,7 +80,10 @@ pub(crate) fn flush(
     for values in values {
         moved.extend(values.finish()?);
     }
-    install(context, generation, FlushOutput { runs, moved }, last, durable)
+    install(context, generation, FlushOutput { runs, moved }, last, durable)?;
+    files.volumes.gauge.log_flushed(generation.segment_bytes());
+    context.compaction.background.space.look(files);
+    Ok(())
 }
 
 /// Runs of each `Kvs`, the newest first. A second run is needed only if the range deletes do not
@@ -111,7 +115,7 @@ fn take_run(manifest: &mut Manifest, kvs: KvsId) -> Option<(RunNumber, usize, Po
 /// was dropped.
 fn flush_kvs<'a>(
     context: &FlushContext<'a>,
-    generation: &Generation,
+    generation: &Arc<Generation>,
     kvs: KvsId,
     last: Sequence,
     runs: &mut Runs,
@@ -127,14 +131,15 @@ fn flush_kvs<'a>(
     let mut gone =
         range_deletes::for_runs(gone, compaction.options.range_deletes_per_run_max).into_iter();
     let mut writer = files.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
-    let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
     let mut values = Values {
         generation,
         inline_bytes,
-        view: files.current.get(),
+        sampler: compaction.background.space.sampler(&files.current.get(), kvs),
+        // The newest view would keep what a compaction replaces meanwhile until the end.
+        view: View { young: generation.clone(), ..View::default() },
         moves: compaction.moves_by_policy(&policy, false, numbers.iter()),
-        writer: ValueWriter::new(*compaction, kvs, bytes),
+        writer: ValueWriter::new(*compaction, kvs, generation.segment_bytes()),
         bytes: Vec::new(),
         ends: Ends::default(),
     };
@@ -165,7 +170,7 @@ fn flush_kvs<'a>(
     let made = runs.entry(kvs).or_default();
     let mut bytes = end_run(files, &place, writer, made)?;
     if let Some(run) = made.pop() {
-        made.push(run.with_ends(std::mem::take(&mut values.ends)));
+        made.push(run.with(values.ends, values.sampler.finish()));
     }
     for gone in gone {
         let number = files.manifest.lock().take_run();
@@ -206,12 +211,14 @@ fn is_urgent(context: &CompactionContext<'_>) -> bool {
 struct Values<'a, 'g> {
     generation: &'g Generation,
     inline_bytes: usize,
-    view: Arc<View>,
+    /// View of the generation alone.
+    view: View,
     /// Segments whose values move.
     moves: ValueMoves,
     writer: ValueWriter<'a>,
     bytes: Vec<u8>,
     ends: Ends,
+    sampler: Sampler<'a>,
 }
 
 impl Values<'_, '_> {
@@ -226,7 +233,7 @@ impl Values<'_, '_> {
         let is_endless = mutation_site!("a flush keeps when a value ends");
         let expiry = if is_endless { Expiry::NEVER } else { expiry };
         let Some(place) = value else {
-            return run.push(&Entry { key, sequence, expiry, value: Value::Gone });
+            return self.add(run, &Entry { key, sequence, expiry, value: Value::Gone });
         };
         let inline_bytes = self.inline_bytes;
         let is_small = place.bytes as usize <= inline_bytes + key.len() + OVERHEAD;
@@ -237,18 +244,22 @@ impl Values<'_, '_> {
             let record = segment.record(place, &mut self.bytes)?;
             if record.value.len() <= inline_bytes {
                 let value = Value::Inline(record.value);
-                let entry = Entry { key, sequence, expiry, value };
-                self.ends.add(&entry);
-                return run.push(&entry);
+                self.ends.add(&Entry { key, sequence, expiry, value });
+                self.sampler.add(&Entry { key, sequence, expiry, value });
+                return run.push(&Entry { key, sequence, expiry, value });
             }
         }
         let place = match self.moves.get(&place.segment) {
             Some(to) => self.writer.copy(&self.view, place, *to)?,
             None => place,
         };
-        let entry = Entry { key, sequence, expiry, value: Value::Apart(place) };
-        self.ends.add(&entry);
-        run.push(&entry)
+        self.add(run, &Entry { key, sequence, expiry, value: Value::Apart(place) })
+    }
+
+    fn add(&mut self, run: &mut RunWriter, entry: &Entry<'_>) -> Result<(), StoreError> {
+        self.ends.add(entry);
+        self.sampler.add(entry);
+        run.push(entry)
     }
 }
 

@@ -10,4 +10,5 @@ pub(crate) mod flush;
 pub(crate) mod image_writer;
 pub(crate) mod preload;
 pub(crate) mod read_frequency;
+pub(crate) mod space;
 pub(crate) mod tiering;

@@ -4,6 +4,7 @@ pub(crate) mod ends;
 pub(crate) mod files;
 pub(crate) mod kvs_bits;
 pub(crate) mod merged;
+pub(crate) mod sample;
 pub(crate) mod source;
 pub(crate) mod time;
 pub(crate) mod transactions;

@@ -20,6 +20,7 @@ use crate::run::{Run, RunSummary};
 use crate::segment::Segment;
 use crate::types::{KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, ValuePlace, Version};
 use crate::version::ends::Ends;
+use crate::version::sample::Sample;
 use crate::volumes::Volumes;
 
 /// All data of a store.
@@ -42,6 +43,8 @@ pub(crate) struct ViewRun {
     pub(crate) prefixes: Arc<Prefixes>,
     /// Times at which its values expire, as far as they are known.
     pub(crate) ends: Arc<Ends>,
+    /// Sample of its keys; `None` if there is no bound of space, or an earlier process wrote it.
+    pub(crate) sample: Option<Arc<Sample>>,
 }
 
 /// Newest view.
@@ -90,12 +93,17 @@ impl ViewRun {
     pub(crate) fn of(run: Arc<Run>) -> ViewRun {
         let prefixes = run.range_deletes().iter();
         let prefixes = Prefixes::of(prefixes.map(|gone| (gone.prefix.to_vec(), gone.sequence)));
-        ViewRun { run, prefixes: Arc::new(prefixes), ends: Arc::default() }
+        ViewRun { run, prefixes: Arc::new(prefixes), ends: Arc::default(), sample: None }
     }
 
-    /// Sets the times at which its values expire.
-    pub(crate) fn with_ends(self, ends: Ends) -> ViewRun {
-        ViewRun { ends: Arc::new(ends), ..self }
+    /// Sets the times at which its values expire, and the sample of its keys.
+    pub(crate) fn with(self, ends: Ends, sample: Option<Sample>) -> ViewRun {
+        ViewRun { ends: Arc::new(ends), sample: sample.map(Arc::new), ..self }
+    }
+
+    /// Returns a copy of the run in another file.
+    pub(crate) fn moved_to(&self, moved: ViewRun) -> ViewRun {
+        ViewRun { ends: self.ends.clone(), sample: self.sample.clone(), ..moved }
     }
 
     /// Returns the number of the run.

@@ -53,6 +53,7 @@ impl Volumes {
     ) -> Result<Option<String>, StoreError> {
         if let Some(FileLocation { place, bytes }) = self.files.write().remove(name) {
             place.give_back(bytes);
+            self.gauge.give_back(bytes);
         }
         if self.count_volumes() == 1
             || mutation_site!("a file's name is taken away before the file is removed")

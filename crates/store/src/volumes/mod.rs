@@ -26,9 +26,11 @@ use crate::{KvdbOptions, StoreError};
 
 mod aside;
 mod choice;
+mod gauge;
 mod life;
 
 pub(crate) use choice::ClassFill;
+pub(crate) use gauge::{Planned, SpaceFacts, SpaceGauge};
 pub(crate) use life::{Moment, VolumeLife};
 
 /// Free share of a class below which values are demoted from it.
@@ -125,6 +127,8 @@ pub(crate) struct Volumes {
     reserve_bytes: u64,
     all: RwLock<Vec<Arc<OpenVolume>>>,
     files: RwLock<HashMap<String, FileLocation>>,
+    /// Gauge of the bytes of all files.
+    pub(crate) gauge: SpaceGauge,
     /// Second copies of files, left by a crash during a file move.
     copies: Mutex<Vec<(Arc<OpenVolume>, String)>>,
     /// Volumes that were missing when the store was opened read-only.
@@ -224,7 +228,7 @@ impl Volumes {
             all.push(Arc::new(held));
         }
         let (all, files, copies) = (RwLock::new(all), RwLock::default(), Mutex::default());
-        let (home, manifest_file) = (home.clone(), Mutex::default());
+        let (home, manifest_file, gauge) = (home.clone(), Mutex::default(), SpaceGauge::default());
         let volumes = Volumes {
             home,
             manifest: manifest_file,
@@ -232,6 +236,7 @@ impl Volumes {
             reserve_bytes,
             all,
             files,
+            gauge,
             copies,
             missing,
         };
@@ -449,9 +454,11 @@ impl Volumes {
         let known = FileLocation { place: place.clone(), bytes };
         // The bytes are counted first: once the file is listed, another thread may remove it.
         place.used.fetch_add(bytes, Relaxed);
+        self.gauge.take(bytes);
         let before = self.files.write().insert(name, known);
         if let Some(before) = before {
             before.place.give_back(before.bytes);
+            self.gauge.give_back(before.bytes);
         }
     }
 
@@ -471,6 +478,7 @@ impl Volumes {
         match known {
             Some(FileLocation { place, bytes }) => {
                 place.give_back(bytes);
+                self.gauge.give_back(bytes);
                 Ok(place.directory.remove(name)?)
             }
             None => Ok(()),

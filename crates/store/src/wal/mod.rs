@@ -264,6 +264,7 @@ impl Log {
             reserve_used: 0,
             is_stopped: false,
         };
+        volumes.gauge.log_grows(bytes);
         let position = Position { last, segment: number, end: FIRST_RECORD };
         Ok(Log {
             volumes,
@@ -297,6 +298,16 @@ impl Log {
     /// Returns true if the log continues in the reserve for deletes and compactions.
     pub(crate) fn is_of_reserve(&self) -> bool {
         self.head.lock().as_ref().is_some_and(|head| head.is_of_reserve)
+    }
+
+    /// Returns the bytes of segments on a volume that were created ahead.
+    pub(crate) fn spare_bytes(&self, place: &Arc<OpenVolume>) -> u64 {
+        let spares = self.supply.spares.lock();
+        let is_here = |spare: &&Segment| {
+            let found = self.volumes.find(&names::of_segment(spare.number()));
+            found.is_some_and(|found| Arc::ptr_eq(&found, place))
+        };
+        spares.iter().filter(is_here).map(Segment::len).sum()
     }
 
     /// Returns the number of the next write to begin.
@@ -514,6 +525,7 @@ impl Log {
         let is_reserve_full = head.reserve_used >= self.volumes.reserve_bytes() / RESERVE_PARTS;
         let is_full = is_full
             || head.generation_used >= self.options.generation.bytes
+            || head.generation_used >= self.volumes.gauge.generation_bytes()
             || is_of_reserve && is_reserve_full;
         let place = if is_full { None } else { head.generation.add_segment(segment.clone()) };
         self.seal(head)?;
@@ -565,13 +577,18 @@ impl Log {
     /// Returns the bytes of the next segment, unless a write needs more.
     fn segment_bytes(&self) -> u64 {
         let half = self.supply.written.load(Relaxed) / 2 / PAGE_BYTES * PAGE_BYTES;
-        half.max(FIRST_SEGMENT_BYTES).min(self.options.segment_bytes)
+        // Space for it is taken at once, and so should be little beside what may be taken.
+        let most = self.volumes.gauge.segment_bytes() / PAGE_BYTES * PAGE_BYTES;
+        half.max(FIRST_SEGMENT_BYTES).min(most).min(self.options.segment_bytes)
     }
 
     /// Returns a segment with at least so many bytes, whose name is durable.
     fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<NextSegment, StoreError> {
         self.supply.wanted.fetch_add(1, Relaxed);
         let taken = self.take_or_make(bytes, makes_room);
+        if let Ok(next) = &taken {
+            self.volumes.gauge.log_grows(next.segment.len());
+        }
         // The background thread creates another one.
         self.work.tell();
         taken
@@ -666,6 +683,9 @@ impl Log {
                 break;
             }
             let bytes = self.segment_bytes();
+            if number > 0 && (number + 1) * bytes > self.volumes.gauge.spare_bytes() {
+                break;
+            }
             // The first spare takes any room that there is, the others only where there is plenty.
             let room = if number == 0 { bytes } else { SPARES_MAX * bytes };
             let place = self.volumes.choose_for_log(room)?;

@@ -10,7 +10,15 @@ use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs};
 
 /// Runs a function in a world with an empty disk.
 pub(crate) fn in_world<T: 'static>(run: impl FnOnce(World, Disk) -> T + 'static) -> T {
-    let world = World::new(WorldOptions::seeded(1));
+    in_seeded_world(1, run)
+}
+
+/// Runs in a simulated world of a seed, with a disk.
+pub(crate) fn in_seeded_world<T: 'static>(
+    seed: u64,
+    run: impl FnOnce(World, Disk) -> T + 'static,
+) -> T {
+    let world = World::new(WorldOptions::seeded(seed));
     let within = world.clone();
     let ran = world.run(move || {
         let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");

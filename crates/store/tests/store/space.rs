@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use entresol_base::SystemClock;
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
-use entresol_media::LocalDirectory;
+use entresol_base::{Nanos, SystemClock};
+use entresol_media::{LocalDirectory, ModelName};
 use entresol_simulated::disk::{Disk, DiskOptions, FaultPlan};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Snapshot, Volume};
 
-use crate::common::in_world;
+use crate::common::{in_seeded_world, in_world};
 
 const CAPACITY: u64 = 16 << 20;
 const CYCLES: u32 = 4;
@@ -220,4 +220,111 @@ fn slow_a_full_store_on_a_real_file_system_can_be_emptied() {
         assert!(again * 10 >= deleted * 9 && bytes <= BYTES, "cycle {cycle}");
     }
     store.close().expect("durable");
+}
+
+/// Keys that are overwritten, how often in all, and the bytes of all of them together.
+const OVERWRITTEN: u64 = 24_000;
+const OVERWRITES: u64 = 110_000;
+const LIVE_BYTES: u64 = OVERWRITTEN * (8 + 1000);
+/// Bytes that the store may take for each live one.
+const SPACE_BOUND: f64 = 1.5;
+
+/// Event in the midst of overwriting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Midst {
+    Nothing,
+    /// A snapshot is held from the beginning to the end.
+    Snapshot,
+    /// The store is closed and opened again.
+    Opening,
+}
+
+/// Loads keys, which writers are not slowed down for, and overwrites those that `choose` draws, as
+/// fast as the store takes them, on a drive that takes its time. The disk never has more than is
+/// promised, counting everything on it. Returns the bytes that were put in a second.
+fn overwrite(seed: u64, choose: fn(&mut Rng) -> u64, midst: Midst) -> f64 {
+    in_seeded_world(seed, move |world, _| {
+        let options = DiskOptions { model: Some(ModelName::NandP3700), ..DiskOptions::default() };
+        let disk = Disk::new(&world, options).expect("a disk");
+        let options = KvdbOptions {
+            memory_bytes: 32 << 20,
+            space_bound: Some(SPACE_BOUND),
+            ..KvdbOptions::default()
+        };
+        let clock = || Arc::new(world.clone());
+        let mut store = Kvdb::create(disk.root(), options, clock()).expect("a store");
+        let mut kvs = store.create_kvs("data", KvsOptions::default()).expect("a Kvs");
+        for number in 0..OVERWRITTEN {
+            kvs.put(&key(number), &[0; 1000]).expect("room");
+        }
+        let stalls = store.statistics().expect("open").stalls;
+        assert_eq!(stalls.space.count, 0, "new keys are slowed down: {stalls:?}");
+        let is_held = midst == Midst::Snapshot;
+        let snapshot: Option<Snapshot> = is_held.then(|| store.snapshot().expect("open"));
+        let (mut rng, began) = (world.rng("keys"), Nanos::from(world.now()));
+        for number in 0..OVERWRITES {
+            if number == OVERWRITES / 2 && midst == Midst::Opening {
+                store.close().expect("durable");
+                store = Kvdb::open(disk.root(), options, clock()).expect("whole");
+                kvs = store.kvs("data").expect("there");
+            }
+            kvs.put(&key(choose(&mut rng)), &[number as u8; 1000]).expect("room");
+            if number % 50 == 0 {
+                check_space(&store, &disk, is_held, number);
+            }
+        }
+        let took = Nanos::from(world.now()).since(began);
+        let statistics = store.statistics().expect("open");
+        assert!(statistics.stalls.space.longest_us < 1_000_000, "{:?}", statistics.stalls.space);
+        assert!(!is_held || statistics.held.file_bytes > 0, "{:?}", statistics.held);
+        drop(snapshot);
+        store.close().expect("durable");
+        (OVERWRITES * 1008) as f64 / took.as_secs_f64()
+    })
+}
+
+/// Checks that the disk has no more than is promised, beside what a snapshot holds.
+fn check_space(store: &Kvdb, disk: &Disk, is_held: bool, number: u64) {
+    let most = (LIVE_BYTES as f64 * SPACE_BOUND) as u64 + (16 << 20);
+    let held = if is_held { store.statistics().expect("open").held.file_bytes } else { 0 };
+    let used = disk.used_bytes() - held;
+    assert!(used <= most, "{number}: {used} bytes are taken, of at most {most}");
+}
+
+fn uniform(rng: &mut Rng) -> u64 {
+    rng.below(OVERWRITTEN)
+}
+
+/// Draws a key by a law close to Zipf's: as many overwrites go to each power of two of the keys.
+fn skewed(rng: &mut Rng) -> u64 {
+    let most = 1 << rng.below(u64::from(OVERWRITTEN.ilog2()) + 1);
+    rng.below(most) * 0x9E37 % OVERWRITTEN
+}
+
+/// Overwrites keys that `choose` draws, in worlds of several seeds.
+fn overwrite_seeded(choose: fn(&mut Rng) -> u64, midst: Midst) {
+    for seed in 1..=3 {
+        let rate = overwrite(seed, choose, midst);
+        assert!(rate > 5e6, "seed {seed}: writers are slowed to {rate} bytes a second");
+    }
+}
+
+#[test]
+fn uniform_overwrites_take_no_more_space_than_promised() {
+    overwrite_seeded(uniform, Midst::Nothing);
+}
+
+#[test]
+fn skewed_overwrites_take_no_more_space_than_promised() {
+    overwrite_seeded(skewed, Midst::Nothing);
+}
+
+#[test]
+fn overwrites_behind_an_opening_take_no_more_space_than_promised() {
+    overwrite_seeded(uniform, Midst::Opening);
+}
+
+#[test]
+fn a_held_snapshot_does_not_stop_writers() {
+    overwrite_seeded(uniform, Midst::Snapshot);
 }

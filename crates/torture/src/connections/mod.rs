@@ -28,7 +28,7 @@ use serde::Serialize;
 use healthy::Healthy;
 use server::{Server, Taken};
 use stage::{LOOK_EVERY, Life, Stage};
-use trouble::{KINDS, Made, Pace};
+use trouble::{Made, Pace};
 
 /// Tenants: the first is in trouble, the second only beside it.
 const TENANTS: [&str; 2] = ["troubled", "other"];
@@ -357,9 +357,9 @@ pub fn torture(
         clients.into_iter().filter_map(|client| client.join().ok()).collect()
     });
     let mut outcome = conductor.outcome;
-    let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
-    outcome.kinds = KINDS.into_iter().zip(made.kinds.iter().map(count)).collect();
-    (outcome.connections, outcome.refused) = (made.all(), count(&made.refused));
+    outcome.kinds = made.by_kind().collect();
+    outcome.connections = made.all();
+    outcome.refused = made.refused.load(Ordering::Relaxed);
     outcome.times = times(healthy);
     outcome.elapsed_s = stage.now().since(began).as_secs_f64();
     outcome.interrupted = progress.stop().is_asked();

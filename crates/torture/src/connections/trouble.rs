@@ -24,29 +24,64 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Requests of a client that does not read.
 const REQUESTS: usize = 60;
 
-/// Kinds of trouble.
-pub(super) const KINDS: [&str; 9] = [
-    "closed at once",
-    "reset at once",
-    "silent",
-    "stuck reader",
-    "stuck writer",
-    "half closed",
-    "nonsense",
-    "many keys",
-    "reset amid replies",
-];
+/// Kind of trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    ClosedAtOnce,
+    ResetAtOnce,
+    Silent,
+    StuckReader,
+    StuckWriter,
+    HalfClosed,
+    Nonsense,
+    ManyKeys,
+    ResetAmidReplies,
+}
+
+impl Kind {
+    const ALL: [Kind; 9] = [
+        Kind::ClosedAtOnce,
+        Kind::ResetAtOnce,
+        Kind::Silent,
+        Kind::StuckReader,
+        Kind::StuckWriter,
+        Kind::HalfClosed,
+        Kind::Nonsense,
+        Kind::ManyKeys,
+        Kind::ResetAmidReplies,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::ClosedAtOnce => "closed at once",
+            Kind::ResetAtOnce => "reset at once",
+            Kind::Silent => "silent",
+            Kind::StuckReader => "stuck reader",
+            Kind::StuckWriter => "stuck writer",
+            Kind::HalfClosed => "half closed",
+            Kind::Nonsense => "nonsense",
+            Kind::ManyKeys => "many keys",
+            Kind::ResetAmidReplies => "reset amid replies",
+        }
+    }
+}
 
 /// Counts of connections, by their kind.
 #[derive(Default)]
 pub(super) struct Made {
-    pub(super) kinds: [AtomicU64; KINDS.len()],
+    kinds: [AtomicU64; Kind::ALL.len()],
     pub(super) refused: AtomicU64,
 }
 
 impl Made {
     pub(super) fn all(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.load(Ordering::Relaxed)).sum()
+        self.by_kind().map(|(_, count)| count).sum()
+    }
+
+    /// Returns each kind's name and count.
+    pub(super) fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.kinds.iter().map(|count| count.load(Ordering::Relaxed));
+        Kind::ALL.iter().map(|kind| kind.name()).zip(counts)
     }
 }
 
@@ -101,10 +136,10 @@ pub(super) fn make(stage: &Stage, made: &Made, pace: Pace, mut rng: Rng) {
         }
         match stage.life() {
             Some(life) if made.all() < pace.due(now) => {
-                let kind = rng.index(KINDS.len());
+                let kind = Kind::ALL[rng.index(Kind::ALL.len())];
                 match begin(stage, life, kind, &mut rng) {
                     Ok(more) => {
-                        made.kinds[kind].fetch_add(1, Ordering::Relaxed);
+                        made.kinds[kind as usize].fetch_add(1, Ordering::Relaxed);
                         held.extend(more);
                     }
                     Err(_) => {
@@ -118,35 +153,35 @@ pub(super) fn make(stage: &Stage, made: &Made, pace: Pace, mut rng: Rng) {
 }
 
 /// Connects and does what the kind does. Fails if the connection could not be made.
-fn begin(stage: &Stage, life: Life, kind: usize, rng: &mut Rng) -> io::Result<Option<Held>> {
+fn begin(stage: &Stage, life: Life, kind: Kind, rng: &mut Rng) -> io::Result<Option<Held>> {
     let mut stream = TcpStream::connect(life.addresses[0])?;
     stream.set_write_timeout(Some(WRITE_TIME))?;
     let time = Duration::from_millis(rng.below(HELD_MS_MAX));
     let mut request = Vec::new();
-    match KINDS[kind] {
-        "closed at once" => return Ok(None),
-        "reset at once" => {
+    match kind {
+        Kind::ClosedAtOnce => return Ok(None),
+        Kind::ResetAtOnce => {
             reset(&stream);
             return Ok(None);
         }
-        "silent" => {}
-        "stuck reader" | "reset amid replies" => {
+        Kind::Silent => {}
+        Kind::StuckReader | Kind::ResetAmidReplies => {
             let get = format!("get large{}\r\n", rng.below(LARGE_KEYS));
             request = get.repeat(REQUESTS).into_bytes();
         }
-        "stuck writer" => {
+        Kind::StuckWriter => {
             request = format!("set half 0 0 {LARGE_BYTES}\r\n").into_bytes();
             request.resize(request.len() + rng.index(LARGE_BYTES), b'h');
         }
-        "half closed" => {
+        Kind::HalfClosed => {
             half_close(stage, life, &mut stream);
             return Ok(None);
         }
-        "many keys" => {
+        Kind::ManyKeys => {
             request = b"get".to_vec();
             (0..rng.below(4000)).for_each(|key| request.extend(format!(" key{key}").bytes()));
         }
-        _ => {
+        Kind::Nonsense => {
             let fronts: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n", &[0x80, 0], &[0x16, 3, 1, 2], b""];
             request = fronts[rng.index(fronts.len())].to_vec();
             let front = request.len();
@@ -156,8 +191,8 @@ fn begin(stage: &Stage, life: Life, kind: usize, rng: &mut Rng) -> io::Result<Op
     }
     // The server may have closed it, and need not take all of it.
     let _ = stream.write_all(&request);
-    let reset = KINDS[kind] == "reset amid replies" || rng.one_in(3);
-    let time = if KINDS[kind] == "reset amid replies" { time / 100 } else { time };
+    let reset = kind == Kind::ResetAmidReplies || rng.one_in(3);
+    let time = if kind == Kind::ResetAmidReplies { time / 100 } else { time };
     Ok(Some(Held { until: stage.now().after(time), reset, stream }))
 }
 

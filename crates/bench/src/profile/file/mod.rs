@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use entresol_base::Stop;
 use entresol_base::histogram::Histogram;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
@@ -32,12 +33,12 @@ const MIXED_READS: f64 = 0.7;
 /// earlier loads: reads begin after the drive has completed those, and writes count once buffers
 /// are full.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Closed {
+pub(crate) struct Closed {
     /// Share of reads; the remaining requests are writes.
-    pub(super) reads: f64,
-    pub(super) order: Order,
-    pub(super) bytes: usize,
-    pub(super) depth: usize,
+    pub(crate) reads: f64,
+    pub(crate) order: Order,
+    pub(crate) bytes: usize,
+    pub(crate) depth: usize,
 }
 
 impl Closed {
@@ -48,38 +49,39 @@ impl Closed {
     }
 }
 
-/// Open loop of random requests of 4 KiB that fall due at random times, independent of earlier
+/// Open loop of random requests that fall due at random times, independent of earlier
 /// ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Open {
-    pub(super) reads: f64,
-    pub(super) per_second: f64,
-    pub(super) time: Duration,
+pub(crate) struct Open {
+    pub(crate) reads: f64,
+    pub(crate) bytes: usize,
+    pub(crate) per_second: f64,
+    pub(crate) time: Duration,
 }
 
 /// Results of a load.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Completed requests.
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
     /// Requests that fell due, in an open loop.
-    pub(super) due: u64,
+    pub(crate) due: u64,
     /// Length of the measurement in nanoseconds.
-    pub(super) elapsed_ns: f64,
+    pub(crate) elapsed_ns: f64,
     /// Times until completion: from submission in a closed loop, from the due time in an open one.
-    pub(super) times: Histogram,
-    /// Share of requests that the generator itself submitted late.
-    pub(super) late: f64,
+    pub(crate) times: Histogram,
+    /// Delays by which the generator itself submitted requests, in an open loop.
+    pub(crate) late: Histogram,
 }
 
 /// File or drive to measure.
-pub(super) trait FileSubject {
+pub(crate) trait FileSubject {
     /// Returns the size of which requests are multiples.
     fn sector_bytes(&self) -> usize;
     /// Runs a closed loop for a while.
     fn closed(&mut self, load: &Closed) -> Result<Outcome, BenchError>;
     /// Runs an open loop.
-    fn open(&mut self, load: &Open) -> Result<Outcome, BenchError>;
+    fn open(&mut self, load: &Open, stop: &Stop) -> Result<Outcome, BenchError>;
     /// Returns the breakdown of the time of one read, for each kind of completion.
     fn splits(&mut self) -> Result<Vec<TimeSplit>, BenchError>;
     /// Returns the facts about the measurement.
@@ -97,7 +99,7 @@ pub(super) fn profile(
 ) -> Result<Vec<MediumProfile>, BenchError> {
     progress.say("preparing files");
     let mut subjects: Vec<Box<dyn FileSubject>> =
-        media.iter().map(|medium| subject(medium, options)).collect::<Result<_, _>>()?;
+        media.iter().map(|medium| subject(medium, options, progress)).collect::<Result<_, _>>()?;
     let modelled = media.iter().all(|medium| matches!(medium, MediumSpec::Model(_)));
     let rounds = if modelled { 1 } else { ROUNDS };
     let sector = subjects.iter().map(|subject| subject.sector_bytes()).max().unwrap_or(512);
@@ -114,13 +116,14 @@ pub(super) fn profile(
     Ok(results)
 }
 
-fn subject(
+pub(crate) fn subject(
     medium: &MediumSpec,
     options: &ProfileOptions,
+    progress: &Progress,
 ) -> Result<Box<dyn FileSubject>, BenchError> {
     match medium {
         MediumSpec::File { path, model } => {
-            Ok(Box::new(real::RealFile::open(path, *model, options)?))
+            Ok(Box::new(real::RealFile::open(path, *model, options, progress.stop())?))
         }
         MediumSpec::Model(name) => Ok(Box::new(model::ModelFile::new(*name, options)?)),
         _ => Err(BenchError::Usage(format!("{medium} is neither a file nor a drive"))),

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use entresol_base::Stop;
 use entresol_base::clock::{Nanos, Picos};
 use entresol_base::histogram::Histogram;
 use entresol_measure::BenchError;
@@ -23,6 +24,8 @@ const DRIVE_BYTES: u64 = 64 << 30;
 const SAMPLE: Picos = Picos(100_000_000_000);
 /// Least number of requests of a closed loop.
 const REQUESTS_MIN: u64 = 400;
+/// Requests of an open loop between two looks at the wish to end.
+const STOP_LOOKED_AT: u64 = 1 << 16;
 /// Largest number of requests of a closed loop.
 const REQUESTS_MAX: u64 = 20_000;
 /// Multiples of the drive's buffer that are written before a loop with writes counts.
@@ -105,28 +108,31 @@ impl FileSubject for ModelFile {
             requests += 1;
         }
         let elapsed_ns = (now.0 - start.0) as f64 / 1000.0;
-        Ok(Outcome { requests, due: requests, elapsed_ns, times, late: 0.0 })
+        Ok(Outcome { requests, due: requests, elapsed_ns, times, late: Histogram::new() })
     }
 
-    fn open(&mut self, load: &Open) -> Result<Outcome, BenchError> {
+    fn open(&mut self, load: &Open, stop: &Stop) -> Result<Outcome, BenchError> {
         let start = self.now;
         let mut arrivals = PoissonArrivals::new(Nanos(0), load.per_second, self.rng.u64(..));
         let mut positions =
-            Positions::new(0..DRIVE_BYTES, Order::Random, super::PAGE_BYTES, self.rng.u64(..));
+            Positions::new(0..DRIVE_BYTES, Order::Random, load.bytes, self.rng.u64(..));
         let mut times = Histogram::new();
         let (mut requests, mut last) = (0, start);
         while let Some(due) = arrivals.take(Nanos(load.time.as_nanos() as u64)) {
+            if requests % STOP_LOOKED_AT == 0 && stop.is_due() {
+                break;
+            }
             let at = Picos(start.0 + due.0 * 1000);
             let access = draw_access(&mut self.rng, load.reads);
-            let offset = positions.next_offset();
-            let done = self.open.submit(at, access, offset, super::PAGE_BYTES as u32);
+            let offset = positions.next_offset() / 512 * 512;
+            let done = self.open.submit(at, access, offset, load.bytes as u32);
             times.record(duration(at, done));
             last = last.max(done);
             requests += 1;
         }
         self.now = last;
         let elapsed_ns = (last.0 - start.0) as f64 / 1000.0;
-        Ok(Outcome { requests, due: requests, elapsed_ns, times, late: 0.0 })
+        Ok(Outcome { requests, due: requests, elapsed_ns, times, late: Histogram::new() })
     }
 
     fn splits(&mut self) -> Result<Vec<TimeSplit>, BenchError> {

@@ -7,17 +7,19 @@ use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 use entresol_measure::statistics::Spread;
 
-use super::{FileSubject, MIXED_READS, Open};
+use super::{FileSubject, MIXED_READS, Open, PAGE_BYTES};
 use crate::profile::Fact;
 use crate::profile::figure::{Figure, Point, Quantity, Series};
 use crate::profile::plan::empty;
+use crate::raw_file::LATE;
 
 /// Loads as shares of the maximum in a closed loop, denser where the curve bends.
 const SHARES: [f64; 12] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
 /// Least achieved share of a load; below it, the medium is past its limit.
 const KEPT_UP: f64 = 0.98;
-/// Largest share of requests that the generator submitted late; beyond it, a point is void.
-const LATE_MAX: f64 = 0.01;
+/// Largest delay of the generator itself that 99% of its requests may have; beyond it, a point is
+/// void.
+const LATE_MAX: Duration = LATE;
 /// Percentiles, and the number of requests that each requires.
 const PERCENTILES: [(&str, f64, u64); 3] =
     [("99%", 99.0, 1_000), ("99.9%", 99.9, 10_000), ("99.999%", 99.999, 1_000_000)];
@@ -53,8 +55,13 @@ pub(super) fn measure(
             break;
         }
         let per_second = most_per_second * share;
-        let load = Open { reads: MIXED_READS, per_second, time: time(per_second, full) };
-        let outcome = subject.open(&load)?;
+        let load = Open {
+            reads: MIXED_READS,
+            bytes: PAGE_BYTES,
+            per_second,
+            time: time(per_second, full),
+        };
+        let outcome = subject.open(&load, progress.stop())?;
         progress.advance(1);
         let achieved = outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1.0);
         let offered = outcome.due as f64 / load.time.as_secs_f64();
@@ -63,7 +70,7 @@ pub(super) fn measure(
             progress.advance((SHARES.len() - done - 1) as u64);
             break;
         }
-        if outcome.late > LATE_MAX {
+        if outcome.late.percentile_us(99.0) > LATE_MAX.as_secs_f64() * 1e6 {
             void += 1;
             continue;
         }

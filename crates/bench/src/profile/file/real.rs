@@ -2,49 +2,35 @@
 //! the system's clock.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_base::{ByteSize, Clock, Nanos, SystemClock};
+use entresol_base::{ByteSize, Clock, Nanos, Stop, SystemClock};
 use entresol_measure::BenchError;
 use entresol_measure::arrivals::PoissonArrivals;
-use entresol_media::block::BlockFile;
 use entresol_media::cost::Access;
 use entresol_media::machine::{DiskReads, FileDisk};
 use entresol_media::model::ModelName;
-use entresol_media::probe::{Order, PROFILE_MAGIC, Positions};
-use entresol_media::{
-    BlockOptions, IoBuffer, IoCompletion, IoQueue, IoRequest, files, machine, open_block_file,
-};
+use entresol_media::probe::{Order, Positions};
+use entresol_media::{IoBuffer, IoCompletion, IoQueue, IoRequest, machine};
 use fastrand::Rng;
 
 use super::{Closed, FileSubject, Open, Outcome, PAGE_BYTES, TimeSplit, draw_access};
 use crate::profile::{Fact, ProfileOptions, ROUNDS, today};
+use crate::raw_file::{RawFile, failed, pause, submit};
 
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
 const SIZE_FULL: ByteSize = ByteSize::gib(4);
-const SIZE_MIN: ByteSize = ByteSize::mib(64);
-/// Size of the header at the beginning of the file, which is not measured.
-const HEADER_BYTES: u64 = 1 << 20;
-/// Size of the requests that fill the file before the measurement.
-const FILL_BYTES: usize = 1 << 20;
 /// Largest number of requests in flight in an open loop; further requests wait, and their time
 /// counts.
 const OPEN_DEPTH: usize = 256;
-/// Least time until the next request for which the thread sleeps in the kernel, whose timers are
-/// about 60 us late.
-const SLEEP_MIN: Duration = Duration::from_micros(200);
 /// Pause before reads, since a drive still processes buffered writes for some time.
 const REST: Duration = Duration::from_millis(250);
-/// Delay from which the generator submitted a request late.
-const LATE: Duration = Duration::from_micros(50);
 
 /// File under measurement.
 pub(super) struct RealFile {
-    file: Arc<dyn BlockFile>,
-    model: Option<ModelName>,
-    made: Option<PathBuf>,
+    raw: RawFile,
     time: Duration,
     /// True if there were writes since the file was last at rest.
     has_written: bool,
@@ -52,76 +38,39 @@ pub(super) struct RealFile {
     clock: SystemClock,
 }
 
-fn failed(path: &Path) -> impl Fn(std::io::Error) -> BenchError + use<'_> {
-    move |source| BenchError::File { path: path.into(), source }
-}
-
 impl RealFile {
-    /// Opens or creates the file and writes all of it, since blocks that were never written are not
-    /// read from the disk.
+    /// Opens or creates the file and fills it.
     pub(super) fn open(
         path: &Path,
         model: Option<ModelName>,
         options: &ProfileOptions,
+        stop: &Stop,
     ) -> Result<RealFile, BenchError> {
         let size = options.size.unwrap_or(if options.full { SIZE_FULL } else { SIZE_QUICK });
-        if size < SIZE_MIN {
-            return Err(BenchError::Usage(format!("--size {size}: at least {SIZE_MIN}")));
-        }
-        let made = (!files::exists(path) && !options.keep).then(|| path.to_path_buf());
-        let block = BlockOptions {
-            create: Some(size.0),
-            grow: true,
-            magic: Some(PROFILE_MAGIC),
-            model,
-            ..BlockOptions::default()
-        };
-        let file = open_block_file(path, &block).map_err(|e| BenchError::Usage(e.to_string()))?;
-        let measured = RealFile {
-            file,
-            model,
-            made,
+        Ok(RealFile {
+            raw: RawFile::open(path, model, size, options.keep, stop)?,
             time: Duration::from_millis(if options.full { 250 } else { 25 }),
             has_written: true,
             rng: Rng::with_seed(options.seed),
             clock: SystemClock::new(),
-        };
-        measured.fill().map_err(failed(path))?;
-        Ok(measured)
-    }
-
-    fn fill(&self) -> std::io::Result<()> {
-        // A slowed file takes the model's time for this. Holes would be read without the disk.
-        let mut buffer = IoBuffer::new(FILL_BYTES);
-        Rng::with_seed(7).fill(&mut buffer);
-        let mut at = HEADER_BYTES;
-        while at + FILL_BYTES as u64 <= self.file.len() {
-            self.file.write_at(at, &buffer)?;
-            at += FILL_BYTES as u64;
-        }
-        self.file.sync()
+        })
     }
 
     fn positions(&mut self, order: Order, bytes: usize) -> Positions {
-        let end = self.file.len() / HEADER_BYTES * HEADER_BYTES;
-        Positions::new(HEADER_BYTES..end, order, bytes, self.rng.u64(..1 << 40))
+        Positions::new(self.raw.span(), order, bytes, self.rng.u64(..1 << 40))
     }
 
     /// Returns the next position, aligned to a sector.
     fn place(&self, positions: &mut Positions) -> u64 {
-        let sector = self.file.alignment().offset;
+        let sector = self.raw.file.alignment().offset;
         positions.next_offset() / sector * sector
-    }
-
-    fn queue(&self, depth: usize) -> Result<Box<dyn IoQueue>, BenchError> {
-        Arc::clone(&self.file).queue(depth).map_err(failed(self.file.path()))
     }
 
     /// Waits until the drive has processed earlier writes.
     fn come_to_rest(&mut self) -> std::io::Result<()> {
         if std::mem::take(&mut self.has_written) {
-            self.file.sync()?;
-            self.clock_sleep(REST);
+            self.raw.file.sync()?;
+            std::thread::sleep(REST);
         }
         Ok(())
     }
@@ -172,12 +121,17 @@ impl RealFile {
         Ok(outcome)
     }
 
-    fn run_open(&mut self, load: &Open, queue: &mut dyn IoQueue) -> std::io::Result<Outcome> {
+    fn run_open(
+        &mut self,
+        load: &Open,
+        queue: &mut dyn IoQueue,
+        stop: &Stop,
+    ) -> std::io::Result<Outcome> {
         self.has_written |= load.reads < 1.0;
-        let mut positions = self.positions(Order::Random, PAGE_BYTES);
+        let mut positions = self.positions(Order::Random, load.bytes);
         let mut due_of = vec![Nanos(0); OPEN_DEPTH];
         let mut spare: Vec<(u64, IoBuffer)> =
-            (0..OPEN_DEPTH as u64).map(|token| (token, queue.buffer(PAGE_BYTES))).collect();
+            (0..OPEN_DEPTH as u64).map(|token| (token, queue.buffer(load.bytes))).collect();
         let mut waiting: VecDeque<Nanos> = VecDeque::new();
         let mut done: Vec<IoCompletion> = Vec::new();
         let mut outcome = Outcome::default();
@@ -186,7 +140,7 @@ impl RealFile {
         // The load is abandoned after four times its length.
         let limit = end.after(load.time * 3);
         let mut arrivals = PoissonArrivals::new(start, load.per_second, self.rng.u64(..));
-        let (mut late, mut now, mut due_all) = (0_u64, start, 0_u64);
+        let (mut now, mut due_all) = (start, 0_u64);
         loop {
             while arrivals.due() < end
                 && let Some(due) = arrivals.take(now)
@@ -194,7 +148,8 @@ impl RealFile {
                 due_all += 1;
                 // Waiting behind other requests is due to the medium; late detection is due to the
                 // generator.
-                late += u64::from(now.since(due) > LATE && !spare.is_empty());
+                let late = if spare.is_empty() { Duration::ZERO } else { now.since(due) };
+                outcome.late.record(late);
                 waiting.push_back(due);
             }
             while !waiting.is_empty()
@@ -207,10 +162,10 @@ impl RealFile {
             }
             queue.kick()?;
             let over = arrivals.due() >= end && waiting.is_empty() && queue.in_flight() == 0;
-            if over || now > limit {
+            if over || now > limit || stop.is_due() {
                 break;
             }
-            self.pause(queue, &arrivals, now)?;
+            pause(queue, arrivals.due().since(now))?;
             queue.reap(&mut done);
             now = self.clock.now();
             for completion in done.drain(..) {
@@ -222,47 +177,22 @@ impl RealFile {
         }
         outcome.elapsed_ns = self.clock.now().since(start).as_nanos() as f64;
         outcome.due = due_all;
-        outcome.late = late as f64 / due_all.max(1) as f64;
         Ok(outcome)
-    }
-
-    /// Sleeps until a completion if no request falls due for a while; otherwise returns at once.
-    fn pause(
-        &self,
-        queue: &mut dyn IoQueue,
-        arrivals: &PoissonArrivals,
-        now: Nanos,
-    ) -> std::io::Result<()> {
-        let until_due = arrivals.due().since(now);
-        if until_due < SLEEP_MIN {
-            return Ok(());
-        }
-        let time = until_due - SLEEP_MIN / 2;
-        if queue.in_flight() == 0 {
-            self.clock_sleep(time)
-        } else {
-            queue.wait(Some(time))?
-        }
-        Ok(())
-    }
-
-    fn clock_sleep(&self, time: Duration) {
-        std::thread::sleep(time);
     }
 
     /// Returns true if reads go past the page cache.
     pub(super) fn is_direct(&self) -> bool {
-        self.file.is_direct()
+        self.raw.file.is_direct()
     }
 
     /// Breaks down reads that complete by interrupt, then those that are polled for.
     pub(super) fn both_splits(&mut self) -> Result<[TimeSplit; 2], BenchError> {
-        let path = self.file.path().to_path_buf();
-        let mut queue = self.queue(1)?;
+        let path = self.raw.file.path().to_path_buf();
+        let mut queue = self.raw.queue(1)?;
         let interrupt = self.split("interrupt", queue.as_mut()).map_err(failed(&path))?;
         drop(queue);
         let polls = FileDisk::of(&path).map(|disk| (disk.can_be_polled(), disk.name()));
-        let polled = match (polls, Arc::clone(&self.file).polled_queue(1)) {
+        let polled = match (polls, Arc::clone(&self.raw.file).polled_queue(1)) {
             (Some((true, _)), Ok(mut queue)) => {
                 self.split("polling", queue.as_mut()).map_err(failed(&path))?
             }
@@ -283,7 +213,7 @@ impl RealFile {
         queue: &mut dyn IoQueue,
     ) -> std::io::Result<TimeSplit> {
         self.come_to_rest()?;
-        let disk = FileDisk::of(self.file.path());
+        let disk = FileDisk::of(self.raw.file.path());
         let before = disk.as_ref().and_then(FileDisk::reads);
         let mut positions = self.positions(Order::Random, PAGE_BYTES);
         let mut buffer = Some(queue.buffer(PAGE_BYTES));
@@ -356,26 +286,21 @@ fn split_up(
     }
 }
 
-fn submit(queue: &mut dyn IoQueue, request: IoRequest) -> std::io::Result<()> {
-    let full = |_| std::io::Error::other("the queue takes fewer requests than it was made for");
-    queue.submit(request).map_err(full)
-}
-
 impl FileSubject for RealFile {
     fn sector_bytes(&self) -> usize {
-        self.file.alignment().offset as usize
+        self.raw.file.alignment().offset as usize
     }
 
     fn closed(&mut self, load: &Closed) -> Result<Outcome, BenchError> {
-        let mut queue = self.queue(load.depth)?;
-        let path = self.file.path().to_path_buf();
+        let mut queue = self.raw.queue(load.depth)?;
+        let path = self.raw.file.path().to_path_buf();
         self.run_closed(load, queue.as_mut()).map_err(failed(&path))
     }
 
-    fn open(&mut self, load: &Open) -> Result<Outcome, BenchError> {
-        let mut queue = self.queue(OPEN_DEPTH)?;
-        let path = self.file.path().to_path_buf();
-        self.run_open(load, queue.as_mut()).map_err(failed(&path))
+    fn open(&mut self, load: &Open, stop: &Stop) -> Result<Outcome, BenchError> {
+        let mut queue = self.raw.queue(OPEN_DEPTH)?;
+        let path = self.raw.file.path().to_path_buf();
+        self.run_open(load, queue.as_mut(), stop).map_err(failed(&path))
     }
 
     fn splits(&mut self) -> Result<Vec<TimeSplit>, BenchError> {
@@ -383,19 +308,8 @@ impl FileSubject for RealFile {
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let disk = FileDisk::of(self.file.path())
-            .map_or_else(|| "no disk that the kernel names".to_owned(), |disk| disk.name());
-        let way = if self.file.is_direct() { "past the page cache" } else { "the page cache" };
         let mut facts = vec![
-            Fact {
-                name: "file",
-                text: format!(
-                    "{} on {disk}, written before; by {}, {way}; sectors of {}",
-                    ByteSize(self.file.len()),
-                    self.file.backend(),
-                    ByteSize(self.sector_bytes() as u64),
-                ),
-            },
+            Fact { name: "file", text: self.raw.describe() },
             Fact {
                 name: "samples",
                 text: format!(
@@ -411,29 +325,17 @@ impl FileSubject for RealFile {
                     .to_owned(),
             },
         ];
-        for remark in self.file.remarks() {
+        for remark in self.raw.file.remarks() {
             facts.push(Fact { name: "remark", text: remark.clone() });
         }
         facts
     }
 
     fn kind(&self) -> String {
-        match self.model {
-            Some(model) => format!("file slowed to the model of {model} (emulated)"),
-            None => "file".to_owned(),
-        }
+        self.raw.kind()
     }
 
     fn origin(&self) -> [String; 2] {
         [machine::describe(), today()]
-    }
-}
-
-impl Drop for RealFile {
-    fn drop(&mut self) {
-        if let Some(path) = &self.made {
-            // If this fails, the file remains; its first bytes show that it may be removed.
-            let _ = files::remove(path);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use entresol_base::ByteSize;
+use entresol_base::{ByteSize, Stop};
 use entresol_measure::BenchError;
 use entresol_media::MediumSpec;
 use serde::Serialize;
@@ -86,7 +86,7 @@ pub fn split_rounds(
         keep: false,
         seed,
     };
-    let mut file = RealFile::open(&path, None, &options)?;
+    let mut file = RealFile::open(&path, None, &options, &Stop::new())?;
     if !file.is_direct() {
         let text = format!("{} has no reads past the page cache (O_DIRECT)", path.display());
         return Err(BenchError::Failed(text));

@@ -96,6 +96,15 @@ impl<K: Default> Helpers<K> {
         }
     }
 
+    /// Waits until no helper does work of which the answer is unwanted.
+    #[cfg(test)]
+    pub(super) fn settle(&self) {
+        for desk in &self.0 {
+            let mut state = desk.state.lock();
+            desk.answered.wait_while(&mut state, |it| matches!(it, State::Unwanted));
+        }
+    }
+
     /// Ends the helpers: no caller asks any more.
     pub(super) fn close(&self) {
         for desk in &self.0 {

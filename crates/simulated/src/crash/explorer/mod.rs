@@ -140,10 +140,24 @@ impl fmt::Display for Failure {
 }
 
 /// Tries crashes of one history.
-pub struct Explorer<S>(Arc<Core<S>>);
+pub struct Explorer(Arc<Core>);
 
-struct Core<S> {
-    subject: Arc<S>,
+/// A subject without its type, for which the explorer is compiled once.
+trait Tried: Send + Sync {
+    /// Opens the media that a crash left, calls `recovered`, and checks what was opened.
+    fn test(&self, crash: &Crash<'_>, recovered: &mut dyn FnMut()) -> Result<(), String>;
+}
+
+impl<S: Subject> Tried for S {
+    fn test(&self, crash: &Crash<'_>, recovered: &mut dyn FnMut()) -> Result<(), String> {
+        let opened = self.recover(crash)?;
+        recovered();
+        self.check(opened, crash)
+    }
+}
+
+struct Core {
+    subject: Arc<dyn Tried>,
     options: ExploreOptions,
     stop: Stop,
     /// A power supply without a watcher.
@@ -156,16 +170,16 @@ struct State {
     report: Report,
 }
 
-impl<S: Subject> Explorer<S> {
+impl Explorer {
     /// Makes an explorer that has seen nothing yet.
     #[must_use]
-    pub fn new(subject: Arc<S>, options: ExploreOptions) -> Explorer<S> {
+    pub fn new(subject: Arc<impl Subject>, options: ExploreOptions) -> Explorer {
         Explorer::until(subject, options, &Stop::new())
     }
 
     /// An explorer that looks at no further image once an end is due.
     #[must_use]
-    pub fn until(subject: Arc<S>, options: ExploreOptions, stop: &Stop) -> Explorer<S> {
+    pub fn until(subject: Arc<impl Subject>, options: ExploreOptions, stop: &Stop) -> Explorer {
         let state = State { rng: Rng::named(options.seed, "images"), report: Report::default() };
         let quiet = Power::new();
         let (stop, state) = (stop.clone(), Mutex::new(state));
@@ -207,7 +221,7 @@ impl<S: Subject> Explorer<S> {
     }
 }
 
-impl<S: Subject> Core<S> {
+impl Core {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -346,14 +360,14 @@ impl<S: Subject> Core<S> {
         let images: Vec<Box<dyn Any>> = images.collect();
         let depth = points.len() as u32 - 1;
         let crash = Crash { point: &points[0], images: &images, depth };
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let opened = self.subject.recover(&crash)?;
+        let mut recovered = || {
             if let Some(power) = &watched {
                 power.point(PointKind::End, Location::caller());
                 power.unwatch();
             }
-            self.subject.check(opened, &crash)
-        }));
+        };
+        let test = AssertUnwindSafe(|| self.subject.test(&crash, &mut recovered));
+        let outcome = catch_unwind(test);
         drop(images);
         if let Some(power) = watched {
             power.clear();
@@ -405,7 +419,7 @@ fn message(panic: &(dyn Any + Send)) -> Option<&str> {
     text.or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
-impl<S> fmt::Debug for Explorer<S> {
+impl fmt::Debug for Explorer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Explorer").field("options", &self.0.options).finish_non_exhaustive()
     }

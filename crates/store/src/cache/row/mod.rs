@@ -419,6 +419,15 @@ pub(crate) fn stripe_of(hash: u64) -> usize {
 }
 
 impl KeyLocks<'_> {
+    /// Returns the hash of the key, if it is a single one.
+    #[inline]
+    pub(crate) fn hash(&self) -> Option<u64> {
+        match &self.guards {
+            Guards::One(hash, _) => Some(*hash),
+            Guards::Several(_) => None,
+        }
+    }
+
     /// Removes the entries of keys whose new versions are about to be visible.
     #[inline]
     pub(crate) fn remove(&mut self, drafts: &[Draft<'_>]) {

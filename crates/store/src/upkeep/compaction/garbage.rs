@@ -38,6 +38,8 @@ const WASTE_BYTES: u64 = 8 << 10;
 pub(super) enum Thoroughness {
     /// Only mostly dead segments are worth writing their live values again.
     MostlyDead,
+    /// The store is about to take more than it may.
+    Bound,
     /// New values are refused for lack of room.
     Full,
     /// A caller has asked for all dead bytes.
@@ -50,6 +52,8 @@ struct Victim {
     number: SegmentNumber,
     bytes: u64,
     live: u64,
+    /// Bytes that are live at most.
+    live_max: u64,
 }
 
 impl Victim {
@@ -67,6 +71,7 @@ impl Victim {
 #[derive(Debug)]
 pub(super) struct Victims {
     all: Vec<Victim>,
+    thoroughness: Thoroughness,
     /// Segments that readers hold, so that they do not come free at once.
     held: BTreeSet<SegmentNumber>,
 }
@@ -78,15 +83,22 @@ impl Victims {
         view: &View,
         thoroughness: Thoroughness,
     ) -> Victims {
-        let live = live_segments(view);
+        let most = live_segments(view);
+        // Only the bound of space goes by estimates: they must not fill a disk.
+        let live = match thoroughness {
+            Thoroughness::Bound => context.background.space.live_segments(view),
+            _ => most.clone(),
+        };
         let all = view.segments.iter().map(|(number, segment)| {
             let live = live.get(number).copied().unwrap_or_default();
-            Victim { number: *number, bytes: segment.len(), live }
+            let live_max = most.get(number).copied().unwrap_or_default();
+            Victim { number: *number, bytes: segment.len(), live, live_max }
         });
         let mut all: Vec<Victim> = all.collect();
         // Of segments that are equally empty, the oldest comes first.
         all.sort_by_key(|it| (u128::from(it.live) << 32) / u128::from(it.bytes.max(1)));
         match thoroughness {
+            Thoroughness::Bound => all.retain(|it| it.gain() > 0),
             Thoroughness::MostlyDead => all.retain(|it| it.is_emptier(LIVE_PERCENT_MIN)),
             Thoroughness::Full => all.retain(|it| it.is_emptier(LIVE_PERCENT_MIN_IF_FULL)),
             Thoroughness::All => {
@@ -99,12 +111,18 @@ impl Victims {
                 });
             }
         }
-        Victims { all, held: context.files.current.held().segments }
+        Victims { all, thoroughness, held: context.files.current.held().segments }
     }
 
     /// Returns the numbers of the segments.
     pub(super) fn numbers(&self) -> BTreeSet<SegmentNumber> {
         self.all.iter().map(|victim| victim.number).collect()
+    }
+
+    /// Returns the bytes that come free if the values of these segments move.
+    pub(super) fn gain(&self, moves: &ValueMoves) -> u64 {
+        let moved = self.all.iter().filter(|victim| moves.contains_key(&victim.number));
+        moved.map(Victim::gain).sum()
     }
 
     /// Returns the moves of the first segments, as many as the free room can take beside the keys
@@ -120,11 +138,18 @@ impl Victims {
         let live = live_of(runs.iter());
         let mut budgets = Budgets::new(context, keys_place, keys);
         let mut moves = ValueMoves::new();
+        let mut left = match self.thoroughness {
+            Thoroughness::All => u64::MAX,
+            _ => context.files.volumes.gauge.portion(),
+        };
         for victim in self.all.iter().filter(|victim| live.contains_key(&victim.number)) {
             let to = context.move_of_garbage(policy, victim.number);
             let is_held = self.held.contains(&victim.number);
-            if budgets.take(to.to, victim.live, is_held, moves.is_empty()) {
+            if (victim.live <= left || moves.is_empty())
+                && budgets.take(to.to, victim.live_max, is_held, moves.is_empty())
+            {
                 moves.insert(victim.number, to);
+                left = left.saturating_sub(victim.live);
             }
         }
         moves

@@ -31,11 +31,12 @@ use crate::upkeep::dead_segments::drop_dead_segments;
 use crate::upkeep::file_move::{FileMove, move_all_files};
 use crate::upkeep::tiering::{Tiering, ValueMoves, live_in};
 use crate::version::ends::Ends;
+use crate::version::files::live_of;
 use crate::version::merged::{Merged, TakenVersion};
 use crate::version::source::Source;
 use crate::version::view::{View, ViewRun};
 use crate::volumes;
-use crate::volumes::FileKind;
+use crate::volumes::{FileKind, Planned};
 use ahead::{Ahead, Due};
 use garbage::{Thoroughness, Victims, is_over_bound};
 use values::ValueWriter;
@@ -50,6 +51,8 @@ pub(crate) mod values;
 const LIKE_MIN: usize = 4;
 /// Number of runs of a `Kvs` at which compaction stops waiting for its share of the medium.
 pub(crate) const RUNS_URGENT: usize = 16;
+/// Divisor of the bytes that a compaction for the bound of space writes: one part must come free.
+const GAIN_PARTS: u64 = 8;
 /// Number of keys between calls of `go_on`.
 const KEYS_BETWEEN_QUESTIONS: u64 = 256;
 
@@ -328,6 +331,17 @@ impl CompactionContext<'_> {
 }
 
 fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
+    let gauge = &context.files.volumes.gauge;
+    let has_many_runs = || view.runs.values().any(|runs| runs.len() >= RUNS_URGENT);
+    if gauge.is_pressed()
+        && !has_many_runs()
+        && !mutation_site!("garbage is collected before too much space is taken")
+    {
+        match garbage(context, view, Thoroughness::Bound) {
+            Some(plan) => return Some(Task::Compaction(plan)),
+            None => gauge.relax(),
+        }
+    }
     let amplification = context.options.space_amplification_max;
     let all = context.compactable(view);
     let mut sizes = all.clone().map(|(kvs, runs)| {
@@ -359,22 +373,46 @@ fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
             return plan.map(Task::Compaction);
         }
     }
-    garbage(context, view).map(Task::Compaction)
+    let thoroughness = garbage::thoroughness(context, view)?;
+    garbage(context, view, thoroughness).map(Task::Compaction)
 }
 
-/// Returns the compaction that collects most garbage, if there is more than is allowed.
-fn garbage(context: &CompactionContext<'_>, view: &View) -> Option<Plan> {
-    let victims = Victims::of(context, view, garbage::thoroughness(context, view)?);
+/// Returns the compaction that collects most garbage.
+fn garbage(
+    context: &CompactionContext<'_>,
+    view: &View,
+    thoroughness: Thoroughness,
+) -> Option<Plan> {
+    let victims = Victims::of(context, view, thoroughness);
     let dead = victims.numbers();
-    let bytes_in = |runs: &[ViewRun]| live_in(runs, |number| dead.contains(&number));
+    let inline = |kvs: KvsId| match thoroughness {
+        Thoroughness::Bound => context.background.space.superseded_inline(kvs),
+        _ => 0,
+    };
+    // Of runs that an earlier process wrote, a compaction of all of them shows what is live.
+    let is_unknown = |kvs: KvsId, runs: usize| {
+        thoroughness == Thoroughness::Bound && runs > 1 && context.background.space.is_unknown(kvs)
+    };
+    let bytes_in = |kvs: KvsId, runs: &[ViewRun]| {
+        live_in(runs, |number| dead.contains(&number))
+            + inline(kvs)
+            + u64::from(is_unknown(kvs, runs.len()))
+    };
     let mut owners: Vec<(u64, KvsId)> =
-        context.compactable(view).map(|(kvs, runs)| (bytes_in(runs), *kvs)).collect();
+        context.compactable(view).map(|(kvs, runs)| (bytes_in(*kvs, runs), *kvs)).collect();
     owners.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     // The room may be too small for a portion of one `Kvs`, and suffice for one of another.
     owners.into_iter().take_while(|(bytes, _)| *bytes > 0).find_map(|(_, kvs)| {
         let plan = plan_of_all(context, view, kvs, &victims);
-        let plan = Some(plan).filter(|plan| leads_to(view, kvs, &plan.moved));
-        plan.and_then(|plan| plan.fitting(context, view))
+        let is_worth_it = match thoroughness {
+            Thoroughness::Bound => {
+                let cost = plan.bytes(view) + moved_bytes(context, view, &plan);
+                (victims.gain(&plan.moved) + inline(kvs)) * GAIN_PARTS >= cost
+                    || is_unknown(kvs, plan.runs.len())
+            }
+            _ => leads_to(view, kvs, &plan.moved),
+        };
+        Some(plan).filter(|_| is_worth_it).and_then(|plan| plan.fitting(context, view))
     })
 }
 
@@ -424,19 +462,16 @@ fn merge(
     let number = context.files.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let place = place_for_keys(context, plan, is_aged, read);
-    let gone = match has_oldest || mutation_site!("a range delete survives compaction") {
-        true => Vec::new(),
-        false => context.prefixes_for_runs(old).concat(),
-    };
+    let gone = range_deletes_left(context, old, has_oldest);
     let mut writer = context.files.begin_run(&place, (number, plan.kvs), gone)?;
-    let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
-    let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
-    merged.seek(None)?;
-    let moved_bytes = live_in(old, |number| plan.moved.contains_key(&number));
+    let mut merged = merged_of(old)?;
+    let moved_bytes = moved_bytes(context, view, plan);
     let mut values = ValueWriter::new(*context, plan.kvs, moved_bytes);
     let mut bill = Bill::new(context.files, context.background, || is_urgent(context));
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let (mut taken, mut ahead, mut ends) = (0, Ahead::default(), Ends::default());
+    let mut sampler = context.background.space.sampler(view, plan.kvs);
+    let planned = Planned::new(&context.files.volumes.gauge, read + moved_bytes);
     loop {
         while !ahead.is_full()
             && let Some(next) = merged.take()?
@@ -451,6 +486,7 @@ fn merge(
                 context.files.volumes.check_not_last(&place)?;
                 let written = (&*place, writer.bytes());
                 bill.moved(&traffic(context, old, done, values.traffic(), written));
+                planned.wrote(values.bytes());
             }
             taken += 1;
             if let Some(due) = due(context, plan, &merged, &next, has_oldest) {
@@ -460,6 +496,7 @@ fn merge(
         for due in ahead.due() {
             let entry = with_value(due, view, &mut values)?;
             ends.add(&entry);
+            sampler.add(&entry);
             writer.push(&entry)?;
         }
         if !ahead.is_full() {
@@ -467,18 +504,51 @@ fn merge(
         }
         ahead.clear();
     }
-    let run = finish(context, writer, taken)?.with_ends(ends);
-    let moved = values.traffic();
-    let segments = values.finish()?;
+    let run = finish(context, writer, taken)?.with(ends, sampler.finish());
+    let (moved, segments) = (values.traffic(), values.finish()?);
     place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
     context.files.volumes.made(names::of_run(number), &place, bytes);
+    // Room is kept for the next compaction before this one makes any free: writers would take it.
+    drop(planned);
     place.life.written.merge.fetch_add(bytes, Relaxed);
     let all = traffic(context, old, 1.0, moved, (&place, bytes));
     bill.settle(&all);
     context.background.bytes_read.fetch_add(all.all_read(), Relaxed);
     install(context, plan, old, Compaction { run, is_aged, segments })?;
+    context.background.space.look(context.files);
     Ok(true)
+}
+
+/// Returns the range deletes that a compaction keeps.
+fn range_deletes_left(
+    context: &CompactionContext<'_>,
+    old: &[ViewRun],
+    has_oldest: bool,
+) -> Vec<DeletedPrefix> {
+    match has_oldest || mutation_site!("a range delete survives compaction") {
+        true => Vec::new(),
+        false => context.prefixes_for_runs(old).concat(),
+    }
+}
+
+/// Returns the versions of runs in the order of their keys.
+fn merged_of(old: &[ViewRun]) -> Result<Merged, StoreError> {
+    let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
+    let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
+    merged.seek(None)?;
+    Ok(merged)
+}
+
+/// Returns the bytes of the values that a plan moves: at most, or by estimate if space is short.
+fn moved_bytes(context: &CompactionContext<'_>, view: &View, plan: &Plan) -> u64 {
+    let runs = view.runs.get(&plan.kvs).map_or(&[][..], |runs| &runs[plan.runs.clone()]);
+    let live = match context.files.volumes.gauge.is_pressed() {
+        true => context.background.space.live_segments(view),
+        false => live_of(runs),
+    };
+    let of_runs = live_of(runs).into_iter().filter(|(number, _)| plan.moved.contains_key(number));
+    of_runs.map(|(number, bytes)| bytes.min(live.get(&number).copied().unwrap_or(bytes))).sum()
 }
 
 /// Returns the entry to write for a version, whose value is copied if it moves.

@@ -16,11 +16,14 @@ use crate::upkeep::tiering::ValueMove;
 use crate::version::view::View;
 use crate::volumes::{MoveCause, OpenVolume};
 
+/// Bytes of a segment for more records than were expected.
+const MORE_BYTES: u64 = 64 << 10;
+
 /// Writer of moved records.
 pub(crate) struct ValueWriter<'a> {
     context: CompactionContext<'a>,
     kvs: KvsId,
-    /// Upper bound of the bytes of records still to come.
+    /// Bytes of records that are still expected.
     left: u64,
     segments: Vec<Arc<Segment>>,
     /// Segments with room, one for each choice of classes. Hot values have segments of their own.
@@ -43,16 +46,12 @@ struct OpenSegment {
 }
 
 impl<'a> ValueWriter<'a> {
-    /// Creates a writer for at most `bytes_max` bytes of records.
-    pub(crate) fn new(
-        context: CompactionContext<'a>,
-        kvs: KvsId,
-        bytes_max: u64,
-    ) -> ValueWriter<'a> {
+    /// Creates a writer for about so many bytes of records.
+    pub(crate) fn new(context: CompactionContext<'a>, kvs: KvsId, bytes: u64) -> ValueWriter<'a> {
         ValueWriter {
             context,
             kvs,
-            left: bytes_max,
+            left: bytes,
             segments: Vec::new(),
             open: Vec::new(),
             volumes: BTreeMap::new(),
@@ -113,7 +112,8 @@ impl<'a> ValueWriter<'a> {
             return Ok(at);
         }
         // Unused room of the segment would count as dead, and cause a compaction of its own.
-        let len = (FIRST_RECORD + self.left).min(self.context.options.segment_bytes);
+        let left = if self.left > 0 { self.left } else { MORE_BYTES };
+        let len = (FIRST_RECORD + left).min(self.context.options.segment_bytes);
         let len = len.max(FIRST_RECORD + bytes).next_multiple_of(4096);
         let (place, segment) = self.context.files.make_value_segment(to, len)?;
         let segment = Arc::new(segment);
@@ -133,6 +133,11 @@ impl<'a> ValueWriter<'a> {
                 Ok(self.open.len() - 1)
             }
         }
+    }
+
+    /// Returns the bytes of the segments so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.len()).sum()
     }
 
     /// Returns the traffic so far.

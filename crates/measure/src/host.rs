@@ -4,7 +4,7 @@ use entresol_base::Picos;
 
 /// Way in which the host learns that a request is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Completion {
+pub enum Completion {
     /// The drive interrupts a processor, which wakes the thread.
     Interrupt,
     /// The thread polls for the completion and occupies its processor.
@@ -13,22 +13,23 @@ pub(super) enum Completion {
 
 /// Host whose requests each use one processor, the same for submission and completion.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Host {
+pub struct Host {
     /// Time from the application's call to the doorbell.
-    pub(super) submit: Picos,
+    pub submit: Picos,
     /// Time from the completion to the application.
-    pub(super) complete: Picos,
+    pub complete: Picos,
     /// Time that a host bus adapter adds, half of it each way.
-    pub(super) adapter: Picos,
+    pub adapter: Picos,
     /// Processors that issue requests.
-    pub(super) processors: usize,
-    pub(super) completion: Completion,
+    pub processors: usize,
+    /// Way in which a completion is learnt of.
+    pub completion: Completion,
 }
 
 impl Host {
     /// Linux with a multi-queue block layer and NVMe: "less than 4 us" (004, section III), on the
     /// two 22-core processors of footnote 3 of 004.
-    pub(super) const NVME: Host = Host {
+    pub const NVME: Host = Host {
         submit: Picos::from_nanos(1_400),
         complete: Picos::from_nanos(2_400),
         adapter: Picos::ZERO,
@@ -37,7 +38,7 @@ impl Host {
     };
 
     /// NVMe with polling: "1.5 us", without a context switch (004, section III-B).
-    pub(super) const NVME_POLLED: Host = Host {
+    pub const NVME_POLLED: Host = Host {
         submit: Picos::from_nanos(1_000),
         complete: Picos::from_nanos(500),
         completion: Completion::Polled,
@@ -46,7 +47,7 @@ impl Host {
 
     /// Host of 2008: a stack of 12 us (004, section III-B), an adapter of 25 us (III-A), and 3 us
     /// of interrupts.
-    pub(super) const SATA_2008: Host = Host {
+    pub const SATA_2008: Host = Host {
         submit: Picos::from_micros(6),
         complete: Picos::from_micros(9),
         adapter: Picos::from_micros(25),
@@ -55,7 +56,7 @@ impl Host {
     };
 
     /// Returns the time that the host adds to a request when idle.
-    pub(super) fn time(&self) -> Picos {
+    pub fn time(&self) -> Picos {
         self.submit.after(self.complete).after(self.adapter)
     }
 }

@@ -1,0 +1,222 @@
+//! Space of a store: what is live of it, and what it may take therefore. An estimate from samples
+//! of the runs follows each flush and compaction; sampled writes carry it on until the next.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use entresol_base::mutation_site;
+use entresol_base::sync::Mutex;
+
+use crate::cache::row::NameHasher;
+use crate::options::KvdbOptions;
+use crate::segment::Segment;
+use crate::segment::record::{Draft, Kind};
+use crate::types::{KvsId, Sequence};
+use crate::version::files::{Files, LiveBytes, live_segments};
+use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max};
+use crate::version::view::{View, ViewRun};
+use crate::volumes::{SpaceFacts, SpaceGauge};
+
+/// Least number of zeros in which the hashes of sampled writes end: a sampled write costs as much
+/// as a tenth of a write.
+const ZEROS_MIN: u32 = 4;
+/// Divisor of the most keys of samples, of which sampled writes may take one part.
+const WRITES_PARTS: usize = 4;
+/// Number of zeros with which no write is sampled.
+const NONE: u32 = u64::BITS + 1;
+
+/// Estimate of what is live.
+#[derive(Debug)]
+pub(crate) struct Space {
+    hasher: NameHasher,
+    memory_bytes: u64,
+    /// Bytes that may be taken for each live byte; `None` for any number.
+    bound: Option<f64>,
+    /// Number of zeros in which the hashes of sampled writes end.
+    zeros: AtomicU32,
+    superseded: Mutex<Arc<Superseded>>,
+    writes: Mutex<SampledWrites>,
+}
+
+/// Sampled writes that are not flushed yet, beside the sample of all that is.
+#[derive(Debug, Default)]
+struct SampledWrites {
+    zeros: u32,
+    /// Bytes of the flushed version of each sampled key, by the key's hash.
+    flushed: HashMap<u64, u32>,
+    /// `Kvs` with runs that have no sample.
+    unknown: BTreeSet<KvsId>,
+    /// Newest sampled write of each key, by the key's hash.
+    writes: HashMap<u64, SampledWrite>,
+    /// Live bytes that these writes add.
+    added: i64,
+    facts: SpaceFacts,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SampledWrite {
+    kvs: KvsId,
+    /// Bytes of the key and the value; 0 for a tombstone.
+    bytes: u32,
+    sequence: Sequence,
+}
+
+impl Space {
+    /// Creates the estimate of a store.
+    pub(crate) fn new(options: &KvdbOptions) -> Space {
+        Space {
+            hasher: NameHasher::new(),
+            memory_bytes: options.memory_bytes,
+            bound: options.space_bound,
+            zeros: AtomicU32::new(NONE),
+            superseded: Mutex::default(),
+            writes: Mutex::default(),
+        }
+    }
+
+    /// Returns a sampler for a new run of a `Kvs`, which takes none without a bound.
+    pub(crate) fn sampler(&self, view: &View, kvs: KvsId) -> Sampler<'_> {
+        match self.bound {
+            Some(_) => Sampler::new(&self.hasher, self.memory_bytes, (view, kvs)),
+            None => Sampler::default(),
+        }
+    }
+
+    /// Estimates what is live in the newest view, if there is a bound.
+    pub(crate) fn look(&self, files: &Files) {
+        let Some(bound) = self.bound else { return };
+        let mut superseded = self.superseded.lock();
+        let view = files.current.get();
+        let estimate = LiveEstimate::of(&view);
+        let facts = SpaceFacts {
+            bound,
+            flushed_bytes: estimate.bytes,
+            added_bytes: 0,
+            inline_bytes: estimate.inline_bytes,
+            runs_bytes: view.runs.values().map(|runs| bytes_of(runs)).max().unwrap_or_default(),
+            value_bytes: view.segments.values().map(|segment| segment.len()).sum(),
+        };
+        *superseded = Arc::new(estimate.superseded);
+        let mut writes = self.writes.lock();
+        writes.facts = facts;
+        (writes.flushed, writes.unknown) = (estimate.newest, estimate.unknown);
+        let flushed = view.newest_flushed();
+        writes.writes.retain(|_, write| write.sequence > flushed);
+        let zeros = if writes.writes.is_empty() { ZEROS_MIN } else { writes.zeros };
+        writes.sample_less(zeros.max(estimate.zeros));
+        self.zeros.store(writes.zeros, Relaxed);
+        files.volumes.gauge.forget();
+        files.volumes.gauge.learn(writes.facts());
+    }
+
+    /// Returns true if the write of a key with this hash is sampled.
+    #[inline]
+    pub(crate) fn is_sampled(&self, hash: u64) -> bool {
+        hash.trailing_zeros() >= self.zeros.load(Relaxed)
+    }
+
+    /// Notes the sampled ones of several writes up to a number.
+    pub(crate) fn note_all(&self, drafts: &[Draft<'_>], last: Sequence, gauge: &SpaceGauge) {
+        if self.bound.is_none() {
+            return;
+        }
+        for draft in drafts {
+            let hash = self.hasher.hash(draft.kvs, draft.key);
+            if self.is_sampled(hash) {
+                self.note((draft, hash), last, gauge);
+            }
+        }
+    }
+
+    /// Notes a sampled write, with the hash of its key.
+    #[cold]
+    pub(crate) fn note(
+        &self,
+        (draft, hash): (&Draft<'_>, u64),
+        last: Sequence,
+        gauge: &SpaceGauge,
+    ) {
+        let bytes = match draft.kind {
+            Kind::Put | Kind::PutUntil => draft.key.len() + draft.value.len(),
+            Kind::Gone => 0,
+            Kind::RangeDelete | Kind::Seal => return,
+        };
+        if mutation_site!("what is new counts as live before it is flushed") {
+            return;
+        }
+        let mut writes = self.writes.lock();
+        writes.add(hash, SampledWrite { kvs: draft.kvs, bytes: bytes as u32, sequence: last });
+        if writes.writes.len() > keys_max(self.memory_bytes) / WRITES_PARTS {
+            let more = writes.zeros + 1;
+            writes.sample_less(more);
+            self.zeros.store(more, Relaxed);
+        }
+        gauge.learn(writes.facts());
+    }
+
+    /// Returns the live bytes of each segment: what runs lead to, without what is superseded.
+    pub(crate) fn live_segments(&self, view: &View) -> LiveBytes {
+        let superseded = self.superseded.lock().clone();
+        let mut live = live_segments(view);
+        for (segment, bytes) in &mut live {
+            let gone = superseded.values.get(segment).copied().unwrap_or_default();
+            *bytes = bytes.saturating_sub(gone);
+        }
+        live
+    }
+
+    /// Returns true if a `Kvs` has runs without a sample.
+    pub(crate) fn is_unknown(&self, kvs: KvsId) -> bool {
+        self.writes.lock().unknown.contains(&kvs)
+    }
+
+    /// Returns the bytes of segments that are superseded.
+    pub(crate) fn superseded<'a>(&self, segments: impl Iterator<Item = &'a Arc<Segment>>) -> u64 {
+        let superseded = self.superseded.lock().clone();
+        segments.filter_map(|segment| superseded.values.get(&segment.number())).sum()
+    }
+
+    /// Returns the bytes in the runs of a `Kvs` that are superseded.
+    pub(crate) fn superseded_inline(&self, kvs: KvsId) -> u64 {
+        self.superseded.lock().inline.get(&kvs).copied().unwrap_or_default()
+    }
+}
+
+impl SampledWrites {
+    /// Returns the live bytes that a write adds to those of earlier versions of its key. Of a key
+    /// that runs without a sample might have, it is taken to add nothing.
+    fn added_by(&self, hash: u64, write: SampledWrite) -> i64 {
+        let flushed = self.flushed.get(&hash).copied();
+        let is_unknown = self.unknown.contains(&write.kvs);
+        let before = flushed.or(is_unknown.then_some(write.bytes));
+        i64::from(write.bytes) - i64::from(before.unwrap_or_default())
+    }
+
+    fn add(&mut self, hash: u64, write: SampledWrite) {
+        if hash.trailing_zeros() < self.zeros {
+            return;
+        }
+        self.added += self.added_by(hash, write);
+        if let Some(before) = self.writes.insert(hash, write) {
+            self.added -= self.added_by(hash, before);
+        }
+    }
+
+    /// Leaves those out whose hashes end in fewer zeros, and counts anew.
+    fn sample_less(&mut self, zeros: u32) {
+        self.zeros = zeros;
+        self.flushed.retain(|hash, _| hash.trailing_zeros() >= zeros);
+        self.writes.retain(|hash, _| hash.trailing_zeros() >= zeros);
+        self.added = self.writes.iter().map(|(hash, write)| self.added_by(*hash, *write)).sum();
+    }
+
+    /// Returns the facts, with what these writes add.
+    fn facts(&self) -> SpaceFacts {
+        SpaceFacts { added_bytes: self.added << self.zeros, ..self.facts }
+    }
+}
+
+fn bytes_of(runs: &[ViewRun]) -> u64 {
+    runs.iter().map(|run| run.run.summary().file_bytes).sum()
+}
