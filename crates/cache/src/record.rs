@@ -11,12 +11,13 @@
 //! | key length | key |
 //! | value length | the value, if it lies here |
 //!
-//! The marks say which of these are there. Under the mark `PIECES` the value lies in pieces, on
-//! whatever medium, and the record is that of their list ([`crate::pieces`]): the list lies here,
-//! and the length above is its own.
+//! The marks say which of these are there. Under the mark `PIECES` the value lies in pieces: their
+//! list ([`crate::pieces`]) is here, with the value's rest behind it if values lie here, and the
+//! length above is that of both. If values lie elsewhere, the offset and checksum are the rest's.
 //!
-//! Records start at multiples of four bytes. Everything but the second word and the expiry is
-//! written before the record is published and never again.
+//! Records start at multiples of four bytes. Everything but the second word, the expiry, and the
+//! token and the list of a value in pieces is written before the record is published and never
+//! again.
 
 use std::sync::atomic::Ordering;
 
@@ -52,7 +53,7 @@ pub(crate) mod mark {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) key_len: usize,
-    /// Bytes of the value, or of the list of its pieces.
+    /// Bytes of the value, or of the list of its pieces and a rest that lies in the record.
     pub(crate) value_len: usize,
     pub(crate) marks: u32,
     at: u64,
@@ -74,10 +75,16 @@ impl Head {
         }
     }
 
-    /// Returns true if neither the value nor the list of its pieces is in the record.
+    /// Returns true if the value lies elsewhere as a whole.
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.elsewhere && !self.has(mark::PIECES)
+    }
+
+    /// Returns true if the value, or the rest of one in pieces, lies elsewhere.
+    #[inline]
+    pub(crate) fn has_place(&self) -> bool {
+        self.elsewhere
     }
 
     #[inline(always)]
@@ -107,15 +114,18 @@ impl Head {
     /// Returns the offset of the key.
     #[inline]
     pub(crate) fn key_at(&self) -> u64 {
-        // Without a branch: no place where the list is.
-        const SHIFT: u32 = mark::PIECES.trailing_zeros() - 8_u32.trailing_zeros();
-        self.place_at() + ((8 * u64::from(self.elsewhere)) & !(u64::from(self.marks) >> SHIFT))
+        self.place_at() + 8 * u64::from(self.elsewhere)
     }
 
     /// Returns the offset of an inline value, or of the list of its pieces.
     #[inline]
     pub(crate) fn value_at(&self) -> u64 {
         self.key_at() + self.key_len as u64
+    }
+
+    /// Returns the offset of the list of a value's pieces.
+    pub(crate) fn list_at(&self) -> u64 {
+        self.value_at()
     }
 
     /// Returns the bytes of the record, rounded up to the start of the next.
@@ -146,6 +156,13 @@ impl Head {
         }
     }
 
+    /// Changes the explicit token of a record that carries one, under its bucket's lock.
+    pub(crate) fn set_cas(&self, arena: &Direct, cas: u64) {
+        debug_assert!(self.has(mark::CAS), "a token is changed that the record does not carry");
+        arena.store_u32(self.cas_at(), cas as u32, Ordering::Relaxed);
+        arena.store_u32(self.cas_at() + 4, (cas >> 32) as u32, Ordering::Relaxed);
+    }
+
     /// Changes the expiry of a record that has one, under its bucket's lock.
     pub(crate) fn set_expiry(&self, arena: &Direct, expiry: Option<Seconds>) {
         debug_assert!(self.has(mark::EXPIRY));
@@ -161,9 +178,10 @@ impl Head {
         })
     }
 
-    /// Returns the offset in its segment and the checksum of a value that lies elsewhere.
+    /// Returns the offset in its segment and the checksum of a value that lies elsewhere, or of the
+    /// rest of one in pieces.
     pub(crate) fn place(&self, arena: &Direct) -> (u32, u32) {
-        debug_assert!(self.is_elsewhere());
+        debug_assert!(self.has_place());
         let at = self.place_at();
         (arena.load_u32(at, Ordering::Relaxed), arena.load_u32(at + 4, Ordering::Relaxed))
     }
@@ -193,7 +211,7 @@ impl Head {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) key: &'a [u8],
-    /// Bytes of the value, or of the list of its pieces.
+    /// Bytes of the value, or of the list of its pieces and a rest that lies in the record.
     pub(crate) value_len: usize,
     pub(crate) client_flags: u32,
     pub(crate) expiry: Option<Seconds>,
@@ -235,7 +253,8 @@ impl NewRecord<'_> {
     /// true if the value lies elsewhere.
     #[inline]
     pub(crate) fn record_bytes(&self, elsewhere: bool) -> u64 {
-        let value = if elsewhere { 0 } else { self.value_len };
+        let is_here = !elsewhere || self.marks & mark::PIECES != 0;
+        let value = if is_here { self.value_len } else { 0 };
         ((self.head_bytes(elsewhere) + value) as u64).next_multiple_of(UNIT)
     }
 

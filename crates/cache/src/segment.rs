@@ -3,8 +3,12 @@
 //! A segment is free, then open (one shard appends to it), on a block file writing, then sealed,
 //! evicting, and free again. Only the thread that moved a segment from sealed to evicting may empty
 //! it. After that move only shards that announced a write before it (`Writing`) still write to the
-//! segment, and the evicting thread waits for them. A segment of pieces of large values is in a
-//! state of its own instead, until its last piece is freed.
+//! segment, and the evicting thread waits for them.
+//!
+//! A segment that is a piece of a large value goes from free to that and back. The first piece of a
+//! value leads the others: it names the next one, as each does, and is queued for eviction while
+//! its item lives. The value's segments are freed when its item has died and its last reader has
+//! let go, whichever comes later.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -31,8 +35,10 @@ pub(crate) enum State {
     Writing = 2,
     Sealed = 3,
     Evicting = 4,
-    /// Cut into slices that hold pieces of large values.
-    Pieces = 5,
+    /// A piece of a large value.
+    Piece = 5,
+    /// The first piece of the value of a live item.
+    Leader = 6,
 }
 
 impl State {
@@ -42,7 +48,8 @@ impl State {
             2 => State::Writing,
             3 => State::Sealed,
             4 => State::Evicting,
-            5 => State::Pieces,
+            5 => State::Piece,
+            6 => State::Leader,
             _ => State::Free,
         }
     }
@@ -68,9 +75,14 @@ pub(crate) struct Segment {
     pub(crate) deadline: AtomicU32,
     /// One more than the number of the write buffer that holds its values; 0 without a buffer.
     pub(crate) buffer: AtomicU32,
-    /// Bits of the slices that are taken, if it holds pieces. Otherwise the number of slices that
-    /// the values of its items take, signed like `live`. Changed under the lock of the queues.
-    slices: AtomicU64,
+    /// Location of the record of the value that it leads. Changed under the record's bucket's lock.
+    owner: AtomicU64,
+    /// One more than the number of the value's next piece; 0 for the last.
+    next: AtomicU32,
+    /// Number of the value's pieces, if it leads them.
+    pieces: AtomicU32,
+    /// Readers of the value that it leads, and a mark once the value's item has died.
+    pins: AtomicU32,
 }
 
 impl Segment {
@@ -130,10 +142,9 @@ impl Segment {
         self.live.fetch_add(LIVE_ITEM + bytes, Ordering::Relaxed);
     }
 
-    /// Changes the bytes of the live items by those of one's pieces.
-    pub(crate) fn change_live_bytes(&self, bytes: u64, more: bool) {
-        let change = if more { bytes } else { bytes.wrapping_neg() };
-        self.live.fetch_add(change, Ordering::Relaxed);
+    /// Adds the bytes of a live item's pieces.
+    pub(crate) fn add_live_pieces(&self, bytes: u64) {
+        self.live.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Removes an item from the live ones. Returns true if it was the last.
@@ -143,24 +154,64 @@ impl Segment {
         self.live.fetch_sub(item, Ordering::Relaxed) == item
     }
 
-    /// Returns the bits of the slices that are taken, if it holds pieces.
-    pub(crate) fn taken_slices(&self) -> u64 {
-        self.slices.load(Ordering::Relaxed)
+    /// Makes it a piece of a value that is being written: the next one and, of the first, the
+    /// number of pieces. The writer pins the value.
+    pub(crate) fn link(&self, next: Option<u32>, pieces: u32) {
+        self.next.store(next.map_or(0, |next| next + 1), Ordering::Relaxed);
+        self.pieces.store(pieces, Ordering::Relaxed);
+        self.pins.store(u32::from(pieces > 0), Ordering::Relaxed);
     }
 
-    /// Changes the bits of the slices that are taken, under the lock of the queues.
-    pub(crate) fn set_taken_slices(&self, bits: u64) {
-        self.slices.store(bits, Ordering::Relaxed);
+    /// Returns the next piece of the value.
+    pub(crate) fn next_piece(&self) -> Option<u32> {
+        self.next.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Returns the number of slices that the values of its items take.
-    pub(crate) fn item_slices(&self) -> i64 {
-        self.slices.load(Ordering::Relaxed).cast_signed()
+    /// Returns the number of pieces that it leads.
+    pub(crate) fn pieces(&self) -> u32 {
+        self.pieces.load(Ordering::Relaxed)
     }
 
-    /// Counts slices of its items' values, under the lock of the queues.
-    fn count_item_slices(&self, slices: i64) {
-        self.slices.fetch_add(slices.cast_unsigned(), Ordering::Relaxed);
+    /// Returns the location of the record whose value it leads.
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner.load(Ordering::Acquire)
+    }
+
+    /// Changes the location of the record whose value it leads.
+    pub(crate) fn set_owner(&self, location: u64) {
+        self.owner.store(location, Ordering::Release);
+    }
+
+    /// Keeps the value that it leads from being freed, under the lock of its item's buckets.
+    pub(crate) fn pin(&self) {
+        let before = self.pins.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before & DEAD == 0, "a value without an item was pinned");
+    }
+
+    /// Ends a pin. Returns true if the value is to be freed now.
+    pub(crate) fn unpin(&self) -> bool {
+        let before = self.pins.fetch_sub(1, Ordering::AcqRel);
+        assert!(before & !DEAD != 0, "a value was let go that nothing pinned");
+        before == DEAD | 1
+    }
+
+    /// Marks the value that it leads as that of no item. Returns true if it is to be freed now.
+    pub(crate) fn mark_dead(&self) -> bool {
+        let before = self.pins.fetch_or(DEAD, Ordering::AcqRel);
+        assert!(before & DEAD == 0, "the item of a value died twice");
+        before == 0
+    }
+
+    /// Returns true if the value that it leads is that of no item.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.pins.load(Ordering::Acquire) & DEAD != 0
+    }
+
+    /// Ends its time as a piece: it is free now.
+    pub(crate) fn end_piece(&self) {
+        self.link(None, 0);
+        self.sequence.store(0, Ordering::SeqCst);
+        self.go_on(&[State::Piece], State::Free);
     }
 
     /// Every item was counted in once and out once, and by the same bytes.
@@ -168,8 +219,6 @@ impl Segment {
         let live = self.live.load(Ordering::Relaxed);
         let (bytes, items) = ((live << 24).cast_signed() >> 24, live.cast_signed() >> 40);
         assert!(live == 0, "{items} items and {bytes} bytes are left in an empty segment");
-        let slices = self.item_slices();
-        assert!(slices == 0, "{slices} slices of pieces are left to an empty segment");
     }
 
     /// Bytes of the items that are counted in.
@@ -199,6 +248,8 @@ impl Segment {
     }
 }
 
+/// Mark of a value whose item has died, beside the count of its readers.
+const DEAD: u32 = 1 << 31;
 /// One item in the word that counts live items and bytes.
 const LIVE_ITEM: u64 = 1 << 40;
 
@@ -329,7 +380,26 @@ impl Kind {
     }
 }
 
-/// Sealed segments, by kind in order of sealing, and free segments.
+/// Segment that was opened, or first piece of a value that was stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opened {
+    pub(crate) id: u32,
+    /// Sequence of its life.
+    pub(crate) sequence: u64,
+    /// Segments that it stands for.
+    pub(crate) weight: u32,
+}
+
+/// Oldest part of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// A sealed segment.
+    Segment(Kind, u32),
+    /// The first piece of a value.
+    Leader(u32),
+}
+
+/// Sealed segments, by kind in order of sealing, values in pieces, and free segments.
 #[derive(Debug)]
 pub(crate) struct Queues {
     sealed: Vec<VecDeque<u32>>,
@@ -337,31 +407,32 @@ pub(crate) struct Queues {
     classes: [u64; 2],
     /// Segments in use of the small and of the main log: open, being written, sealed or evicting.
     pub(crate) in_use: [u32; 2],
-    /// Segments that hold pieces.
+    /// First pieces of the values of each log's items, in order.
+    leaders: [VecDeque<u32>; 2],
+    /// Segments of the values of each log's items.
+    led: [u32; 2],
+    /// Segments that are pieces, those of values without an item included.
     pub(crate) of_pieces: u32,
-    /// Segments that hold pieces and have free slices.
-    pub(crate) shared: Vec<u32>,
-    /// Slices that the values of the items in each log take.
-    slices: [i64; 2],
-    slices_per_segment: u32,
-    /// Newest segments of each log with the sequences of their lives, in order of opening.
-    pub(crate) young: [VecDeque<(u32, u64)>; 2],
+    /// Newest segments of each log in order of opening.
+    pub(crate) young: [VecDeque<Opened>; 2],
+    /// Sum of their weights.
+    pub(crate) young_weight: [u32; 2],
     free: Vec<u32>,
     next_unused: u32,
     segments_max: u32,
 }
 
 impl Queues {
-    pub(crate) fn new(segments_max: u32, slices_per_segment: u32) -> Self {
+    pub(crate) fn new(segments_max: u32) -> Self {
         Queues {
             sealed: vec![VecDeque::new(); QUEUES],
             classes: [0; 2],
             in_use: [0; 2],
+            leaders: [VecDeque::new(), VecDeque::new()],
+            led: [0; 2],
             of_pieces: 0,
-            shared: Vec::new(),
-            slices: [0; 2],
-            slices_per_segment,
             young: [VecDeque::new(), VecDeque::new()],
+            young_weight: [0; 2],
             free: Vec::new(),
             next_unused: 0,
             segments_max,
@@ -375,8 +446,8 @@ impl Queues {
         Some(id)
     }
 
-    /// Takes a free segment for pieces.
-    pub(crate) fn take_for_pieces(&mut self) -> Option<u32> {
+    /// Takes a free segment for a piece.
+    pub(crate) fn take_for_piece(&mut self) -> Option<u32> {
         let id = self.take_any()?;
         self.of_pieces += 1;
         Some(id)
@@ -398,8 +469,8 @@ impl Queues {
         taken
     }
 
-    /// Takes one particular segment for pieces, as a restart does.
-    pub(crate) fn take_this_for_pieces(&mut self, id: u32) -> bool {
+    /// Takes one particular segment for a piece, as a restart does.
+    pub(crate) fn take_this_for_piece(&mut self, id: u32) -> bool {
         let taken = self.take_this(id);
         self.of_pieces += u32::from(taken);
         taken
@@ -425,9 +496,9 @@ impl Queues {
         self.free(id);
     }
 
-    /// Takes back a segment of pieces that is free now.
-    pub(crate) fn give_back_of_pieces(&mut self, id: u32) {
-        assert!(self.of_pieces > 0, "segment {id} was freed, but none holds pieces");
+    /// Takes back a segment that was a piece and is free now.
+    pub(crate) fn give_back_piece(&mut self, id: u32) {
+        assert!(self.of_pieces > 0, "segment {id} was freed, but none is a piece");
         self.of_pieces -= 1;
         self.free(id);
     }
@@ -464,28 +535,47 @@ impl Queues {
         }
     }
 
-    /// Puts a segment back to the front of the queue that it was taken from.
-    pub(crate) fn push_front(&mut self, kind: Kind, id: u32) {
-        debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is queued twice");
-        self.sealed[usize::from(kind.0)].push_front(id);
-        self.classes[kind.log() as usize] |= 1 << kind.class();
+    /// Queues a value at the end of a log.
+    pub(crate) fn push_leader(&mut self, log: Log, id: u32, pieces: u32) {
+        debug_assert!(self.leaders.iter().flatten().all(|led| *led != id), "{id} is queued twice");
+        self.leaders[log as usize].push_back(id);
+        self.led[log as usize] += pieces;
     }
 
-    /// Counts slices that values of a segment's items take, or no longer take.
-    pub(crate) fn count_slices(&mut self, segment: &Segment, slices: i64) {
-        segment.count_item_slices(slices);
-        self.slices[segment.kind().log() as usize] += slices;
+    /// Takes a value out of its log. Eviction may have taken it out of the queue.
+    pub(crate) fn remove_leader(&mut self, log: Log, id: u32, pieces: u32) {
+        let queue = &mut self.leaders[log as usize];
+        if let Some(at) = queue.iter().position(|led| *led == id) {
+            queue.remove(at);
+        }
+        let led = &mut self.led[log as usize];
+        assert!(*led >= pieces, "a value of {pieces} segments leaves the {log:?} log, of {led}");
+        *led -= pieces;
     }
 
-    /// Moves a sealed segment of the small log to the end of the main one, with the slices that its
-    /// items' values take; returns its new kind.
-    pub(crate) fn move_to_main(&mut self, kind: Kind, id: u32, slices: i64) -> Kind {
+    /// Takes the oldest value of a log out of its queue; it still counts for the log.
+    pub(crate) fn pop_leader(&mut self, log: Log) -> Option<u32> {
+        self.leaders[log as usize].pop_front()
+    }
+
+    /// Returns the first piece of the oldest value of a log.
+    pub(crate) fn oldest_leader(&self, log: Log) -> Option<u32> {
+        self.leaders[log as usize].front().copied()
+    }
+
+    /// Returns the segments of values that no item has: they are being written, or read after
+    /// their items have died.
+    #[cfg(any(test, feature = "trial"))]
+    pub(crate) fn held(&self) -> u32 {
+        self.of_pieces - self.led.iter().sum::<u32>()
+    }
+
+    /// Moves a sealed segment of the small log to the end of the main one; returns its new kind.
+    pub(crate) fn move_to_main(&mut self, kind: Kind, id: u32) -> Kind {
         assert!(kind.log() == Log::Small, "segment {id} is moved to the main log, but is {kind:?}");
         self.remove_sealed(kind, id);
         self.in_use[Log::Small as usize] -= 1;
         self.in_use[Log::Main as usize] += 1;
-        self.slices[Log::Small as usize] -= slices;
-        self.slices[Log::Main as usize] += slices;
         let kind = kind.in_main();
         self.push_back(kind, id);
         kind
@@ -507,20 +597,14 @@ impl Queues {
         self.in_use.iter().sum::<u32>() + self.of_pieces
     }
 
-    /// Returns the segments that a log's items and their pieces take.
+    /// Returns the segments that a log's items take.
     pub(crate) fn used_by(&self, log: Log) -> u32 {
-        let slices = u64::try_from(self.slices[log as usize]).unwrap_or(0);
-        self.in_use[log as usize] + (slices / u64::from(self.slices_per_segment)) as u32
+        self.in_use[log as usize] + self.led[log as usize]
     }
 
     /// Iterates over all sealed segments.
     pub(crate) fn all_sealed(&self) -> impl Iterator<Item = u32> + '_ {
         self.sealed.iter().flatten().copied()
-    }
-
-    /// Returns the number above those of all segments.
-    pub(crate) fn segments_max(&self) -> u32 {
-        self.segments_max
     }
 
     /// Returns the largest number of segments that were ever in use at once.
@@ -653,7 +737,7 @@ mod tests {
 
     #[test]
     fn certain_segments_can_be_taken() {
-        let mut queues = Queues::new(8, 32);
+        let mut queues = Queues::new(8);
         assert!(queues.take(3, Log::Small));
         assert!(!queues.take(3, Log::Small));
         assert!(queues.take(1, Log::Main));

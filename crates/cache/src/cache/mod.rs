@@ -266,7 +266,8 @@ fn gather(shared: &Shared) -> Statistics {
             continue;
         }
         segments += 1;
-        let is_small = state != State::Pieces && segment.kind().log() == Log::Small;
+        let is_piece = matches!(state, State::Piece | State::Leader);
+        let is_small = !is_piece && segment.kind().log() == Log::Small;
         segments_small += u64::from(is_small);
         segments_open += u64::from(state == State::Open);
         segments_writing += u64::from(state == State::Writing);

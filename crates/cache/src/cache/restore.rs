@@ -2,8 +2,8 @@
 //!
 //! A snapshot is a sequence of segments' records, each behind a head of 40 bytes that holds their
 //! checksum; its own length and the checksum of all heads are in the map, which alone decides if
-//! the snapshot is valid. In DRAM the values in pieces of a segment's items follow its records, in
-//! the order of these.
+//! the snapshot is valid. In DRAM the pieces of a segment's values follow its records, in the order
+//! of these; what a value has in its record is there.
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::cache::Cache;
 use crate::error::{CloseError, OpenError};
 use crate::index::Heat;
 use crate::ops::Expiry;
-use crate::pieces::{List, Piece};
+use crate::pieces::List;
 use crate::record::{Head, UNIT, mark};
 use crate::restart::closing::{BLOCK_BYTES, Block, Closing};
 use crate::restart::{Left, Restart};
@@ -35,7 +35,7 @@ struct Saved {
     sequence: u64,
     value_used: u32,
     records: Vec<u8>,
-    /// Bytes of values in pieces that follow the records in a snapshot.
+    /// Bytes of pieces of values that follow the records in a snapshot.
     piece_bytes: u64,
     /// True if the map's bits tell which records are void.
     has_bits: bool,
@@ -182,7 +182,7 @@ impl<'a> Restorer<'a> {
                         visit(read.saved, &mut pieces);
                         std::io::copy(&mut pieces, &mut std::io::sink())?;
                         if pieces.limit() > 0 {
-                            return Err(std::io::ErrorKind::InvalidData.into());
+                            return Err(std::io::Error::other("it ends within a value"));
                         }
                     }
                     Err(end) if end.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -366,7 +366,8 @@ impl<'a> Restorer<'a> {
                 head.set_marks(&self.records().arena, mark::DEAD, 0);
                 self.space().forget_saved(at / UNIT);
             } else {
-                segment.add_live(head.record_bytes() + value_elsewhere(&head));
+                let records = self.records();
+                segment.add_live(head.record_bytes() + records.bytes_beside(&head));
                 segment.extend_deadline(match expiry {
                     Expiry::At(second) => Some(second),
                     Expiry::Never | Expiry::Immediately => None,
@@ -393,67 +394,64 @@ impl<'a> Restorer<'a> {
         if !head.has(mark::PIECES) {
             return !void && self.bring_item_back(location, head, sequence);
         }
-        let Some(slices) = self.bring_pieces_back(head, void, pieces) else { return false };
+        let Some(list) = self.bring_pieces_back(head, void, pieces) else { return false };
+        let (space, records) = (self.space(), self.records());
+        let leader = list.segments[0];
+        space.link_pieces(&list.segments);
+        records.segments.get(leader).set_owner(location);
         let is_back = self.bring_item_back(location, head, sequence);
         if is_back {
-            self.space().count_pieces(location, head, true);
+            let log = records.segment_at(location).kind().log();
+            space.queue_value(leader, log);
         } else {
-            self.space().free_slices(&slices);
+            space.free_pieces(&list.segments);
         }
         is_back
     }
 
-    /// Takes the slices of a value in pieces again. In DRAM they are others, and are filled from
-    /// the snapshot, which is read behind the value in any case.
-    fn bring_pieces_back(&self, head: &Head, void: bool, input: &mut dyn Read) -> Option<Vec<u32>> {
-        let list = self.records().list_of(head);
-        let is_whole = list.is_whole(&self.records().arena, &self.records().slices);
-        if self.records().values.is_elsewhere() {
-            let slices: Vec<u32> =
-                list.pieces(&self.records().arena).map(|piece| piece.slice).collect();
-            return (is_whole
-                && !void
-                && (self.space().take_slices_again(&slices)
-                    || mutation_site!("a value is restored only with its pieces")))
-            .then_some(slices);
+    /// Takes the pieces of a value again. In DRAM they are others, and are filled from the
+    /// snapshot, which is read behind them in any case.
+    fn bring_pieces_back(&self, head: &Head, void: bool, input: &mut dyn Read) -> Option<List> {
+        let (space, records) = (self.space(), self.records());
+        let list = records.list_of(head);
+        if records.values.is_elsewhere() {
+            let list = list.filter(|_| !void)?;
+            let is_back = space.take_pieces_again(&list.segments)
+                || mutation_site!("a value is restored only with its pieces");
+            return is_back.then_some(list);
         }
         if head.has(mark::DEAD) {
             return None;
         }
-        let mut value = input.take(list.value_len.into());
-        let slices = if is_whole && !void { self.read_pieces(&list, &mut value) } else { None };
-        let behind = std::io::copy(&mut value, &mut std::io::sink());
-        slices.filter(|slices| {
-            if behind.is_err() {
-                self.space().free_slices(slices);
-            }
-            behind.is_ok()
-        })
-    }
-
-    /// Reads a value from a snapshot into free slices, if there are enough.
-    fn read_pieces(&self, list: &List, value: &mut impl Read) -> Option<Vec<u32>> {
-        let (records, space) = (self.records(), self.space());
-        let mut slices = Vec::new();
-        if !space.take_slices(list.count(), &mut slices) {
-            space.free_slices(&slices);
+        let mut pieces = input.take(records.bytes_in_pieces(head));
+        let list = list.filter(|_| !void).and_then(|list| self.read_pieces(list, &mut pieces));
+        let behind = std::io::copy(&mut pieces, &mut std::io::sink());
+        let list = list?;
+        if behind.is_err() {
+            space.free_pieces(&list.segments);
             return None;
         }
-        let mut buffer = vec![0; records.slices.bytes as usize];
-        let mut left = list.value_len as usize;
-        let mut pieces = Vec::with_capacity(slices.len());
-        for (slice, piece) in slices.iter().zip(list.pieces(&records.arena)) {
-            let bytes = &mut buffer[..left.min(records.slices.bytes as usize)];
-            if value.read_exact(bytes).is_err() {
-                space.free_slices(&slices);
-                return None;
-            }
-            records.arena.write(records.slice_at(*slice), bytes);
-            pieces.push(Piece { slice: *slice, ..piece });
-            left -= bytes.len();
+        list.store(&records.arena, head.list_at());
+        Some(list)
+    }
+
+    /// Reads a value from a snapshot into free segments, if there are enough.
+    fn read_pieces(&self, list: List, input: &mut impl Read) -> Option<List> {
+        let (records, space) = (self.records(), self.space());
+        let mut segments = Vec::new();
+        let mut is_whole = space.take_pieces(list.segments.len(), &mut segments);
+        let mut buffer = Vec::new();
+        for chunk in records.cut.chunks(list.value_len) {
+            let Some(piece) = chunk.piece.filter(|_| is_whole) else { break };
+            buffer.resize(chunk.bytes, 0);
+            is_whole = input.read_exact(&mut buffer).is_ok();
+            records.arena.write(records.base_of(segments[piece]) + chunk.offset, &buffer);
         }
-        list.replace(&records.arena, &pieces);
-        Some(slices)
+        if !is_whole {
+            space.free_pieces(&segments);
+            return None;
+        }
+        Some(List { segments, ..list })
     }
 
     /// Puts an item into the index; of two with one key the younger stays.
@@ -490,13 +488,8 @@ impl<'a> Restorer<'a> {
     }
 }
 
-/// Returns the bytes of a value that lies elsewhere as a whole.
-fn value_elsewhere(head: &Head) -> u64 {
-    if head.is_elsewhere() { head.value_len as u64 } else { 0 }
-}
-
-/// Returns the lists of a segment's values in pieces that do not outlive the process, in the order
-/// of their records.
+/// Returns the lists of a segment's values whose pieces do not outlive the process, in the order of
+/// their records.
 fn lists_in_dram(space: &Space, id: u32) -> Vec<List> {
     let records = &space.records;
     let used = records.segments.get(id).used.load(Ordering::Acquire);
@@ -509,24 +502,22 @@ fn lists_in_dram(space: &Space, id: u32) -> Vec<List> {
     while at < end {
         let head = records.head(at / UNIT);
         if head.has(mark::PIECES) && !head.has(mark::DEAD) {
-            lists.push(records.list_of(&head));
+            lists.extend(records.list_of(&head));
         }
         at += head.record_bytes();
     }
     lists
 }
 
-/// Writes a value in pieces behind the records of its segment.
-fn write_value(space: &Space, list: &List, output: &mut impl Write) -> std::io::Result<()> {
+/// Writes the pieces of a value behind the records of its segment.
+fn write_pieces(space: &Space, list: &List, output: &mut impl Write) -> std::io::Result<()> {
     let records = &space.records;
-    let mut left = list.value_len as usize;
     let mut buffer = Vec::new();
-    for piece in list.pieces(&records.arena) {
-        let len = left.min(records.slices.bytes as usize);
+    for chunk in records.cut.chunks(list.value_len) {
+        let Some(piece) = chunk.piece else { break };
         buffer.clear();
-        records.arena.append_to(records.slice_at(piece.slice), len, &mut buffer);
+        records.append_piece(list.segments[piece], chunk.offset, chunk.bytes, &mut buffer);
         output.write_all(&buffer)?;
-        left -= len;
     }
     Ok(())
 }
@@ -544,7 +535,9 @@ fn write_snapshot(space: &Space, restart: &Restart) -> std::io::Result<u32> {
             continue;
         }
         let lists = lists_in_dram(space, id);
-        let piece_bytes = lists.iter().map(|list| u64::from(list.value_len)).sum();
+        let cut = space.records.cut;
+        let in_pieces = |list: &List| list.value_len - cut.parts(list.value_len).1;
+        let piece_bytes = lists.iter().map(in_pieces).sum();
         let saved =
             Saved { id, class, sequence, value_used, records, piece_bytes, has_bits: false };
         let head = saved.head();
@@ -552,7 +545,7 @@ fn write_snapshot(space: &Space, restart: &Restart) -> std::io::Result<u32> {
         output.write_all(&head)?;
         output.write_all(&saved.records)?;
         for list in &lists {
-            write_value(space, list, &mut output)?;
+            write_pieces(space, list, &mut output)?;
         }
     }
     output.flush()?;

@@ -9,7 +9,7 @@ use crate::config::{
     VALUE_BYTES_MAX,
 };
 use crate::error::{OpenError, ResizeError};
-use crate::pieces::Slices;
+use crate::pieces::Cut;
 use crate::segment::CLASSES;
 
 const PAGE: u64 = 4096;
@@ -33,9 +33,8 @@ const VALUE_BYTES_DEFAULT: u64 = (1 << 20) - 64;
 const VALUE_SHARE_DEFAULT: u64 = 8;
 /// Part of a quota that a value may take if a limit is given, as in memcached.
 const VALUE_SHARE: u64 = 2;
-/// A value larger than one part in this many of a segment lies in pieces: larger records would
-/// leave too much of a segment unused behind the last.
-const WHOLE_SHARE: u64 = 4;
+/// Part of a segment that the list of a value's pieces takes at most.
+const LIST_SHARE: u64 = 4;
 /// Fewest write buffers: one for each of a shard's logs, one for upkeep's, and one that is being
 /// written.
 const BUFFERS_MIN: u64 = 4;
@@ -67,7 +66,7 @@ pub(crate) struct Plan {
     /// Largest value that is accepted and lies in its record, or behind the other values of its
     /// segment.
     pub(crate) whole_bytes_max: u64,
-    pub(crate) slices: Slices,
+    pub(crate) cut: Cut,
     pub(crate) table_bytes_max: u64,
     pub(crate) tags_bytes_max: u64,
     pub(crate) dram_bytes: u64,
@@ -75,6 +74,8 @@ pub(crate) struct Plan {
     /// Largest quota of the medium that a later resize may set.
     pub(crate) medium_capacity: u64,
     pub(crate) shards: usize,
+    /// Number of threads that hold a worker.
+    pub(crate) workers: u64,
     /// Open segments of each log in a shard.
     pub(crate) open_slots: usize,
     /// Segments that are left over for evictions to copy items into.
@@ -141,13 +142,14 @@ impl Plan {
             arena_huge_pages: inline && config.huge_pages,
             value_bytes_max,
             whole_bytes_max: value_bytes_max.min(whole_bytes_max(config, segment_bytes)),
-            slices: Slices::of(segment_bytes),
+            cut: Cut::into(segment_bytes),
             table_bytes_max: (machine_bytes / 2).min(tables.max(TABLE_BYTES_LEAST)),
             tags_bytes_max: (machine_bytes / 8).min((tables / 4).max(TABLE_BYTES_LEAST)),
             dram_bytes: config.dram_bytes.0,
             medium_bytes: config.medium_bytes.0,
             medium_capacity: segments_max * segment_bytes,
             shards,
+            workers: config.workers.max(1) as u64,
             open_slots: (open_limit / (2 * shards + 1)).clamp(1, CLASSES),
             spare_segments: (segments / SEGMENTS_DEFAULT).clamp(1, shards as u64),
             buffers: buffers.unwrap_or(0),
@@ -184,7 +186,7 @@ impl Plan {
 
 /// Returns the largest value that does not lie in pieces.
 fn whole_bytes_max(config: &Config, segment_bytes: u64) -> u64 {
-    if has_pieces(config) { segment_bytes / WHOLE_SHARE } else { u64::MAX }
+    if has_pieces(config) { Cut::into(segment_bytes).rest_max() } else { u64::MAX }
 }
 
 /// Returns true if large values lie in pieces. On a block file they do not: a writer must not wait
@@ -216,7 +218,7 @@ fn value_bytes_max(
             given => Ok(given.map_or(VALUE_BYTES_DEFAULT.min(most), |given| given.0)),
         };
     }
-    let listed = Slices::of(segment_bytes).value_bytes_for(segment_bytes / WHOLE_SHARE);
+    let listed = Cut::into(segment_bytes).value_bytes_for(segment_bytes / LIST_SHARE);
     let Some(given) = config.value_bytes_max else {
         return Ok(VALUE_BYTES_DEFAULT.min(quota / VALUE_SHARE_DEFAULT).min(listed));
     };

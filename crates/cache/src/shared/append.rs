@@ -12,6 +12,7 @@ use entresol_media::AccountHandle;
 use crate::index::Heat;
 use crate::record::{NewRecord, UNIT, mark};
 use crate::segment::{CLASSES, Kind, Log, NEVER, class_of};
+use crate::shared::evict::How;
 use crate::shared::items::Items;
 use crate::shared::space::Space;
 use crate::values::Values;
@@ -171,6 +172,8 @@ pub(crate) struct Shard {
     pub(crate) open: Vec<Option<Open>>,
     holes: Holes,
     pub(crate) random: fastrand::Rng,
+    /// Hash of the key of an item that an eviction must not let go, since a store depends on it.
+    pub(crate) keep: Option<u64>,
     /// Account charged for the shard's writes and for the evictions that it has to make.
     pub(crate) account: AccountHandle,
 }
@@ -182,6 +185,7 @@ impl Shard {
             open: vec![None; 2 * 2 * slots],
             holes: Holes::default(),
             random: fastrand::Rng::with_seed(seed ^ number as u64),
+            keep: None,
             account,
         }
     }
@@ -267,24 +271,26 @@ impl Shard {
         self.reserve_at_end(items, record, (record_bytes, value_bytes), (bytes, class), hash, now)
     }
 
-    /// Finds a place for the record of a value that takes this many bytes in pieces; it is as for
-    /// `reserve`, but no hole.
+    /// Finds a place for the record of a value that has so many bytes in pieces, and a rest of so
+    /// many; it is as for `reserve`, but no hole.
     #[cold]
     pub(crate) fn reserve_for_pieces(
         &mut self,
         items: &Items,
         record: &NewRecord<'_>,
-        piece_bytes: u64,
+        (piece_bytes, rest): (u64, u64),
         hash: u64,
         now: Seconds,
     ) -> Result<Place, NoPlace> {
-        let record_bytes = record.record_bytes(false);
-        if !items.space.fits(record_bytes, 0) {
+        let elsewhere = items.space.records.values.is_elsewhere();
+        let record_bytes = record.record_bytes(elsewhere);
+        let value_bytes = if elsewhere { rest } else { 0 };
+        if !items.space.fits(record_bytes, value_bytes) {
             return Err(NoPlace::TooLarge);
         }
         let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
-        let bytes = record_bytes + piece_bytes;
-        self.reserve_at_end(items, record, (record_bytes, 0), (bytes, class), hash, now)
+        let bytes = record_bytes + value_bytes + piece_bytes;
+        self.reserve_at_end(items, record, (record_bytes, value_bytes), (bytes, class), hash, now)
     }
 
     /// Finds a place behind the last record of an open segment, for an item of so many bytes.
@@ -352,7 +358,7 @@ impl Shard {
     ) -> Result<(usize, Open), NoPlace> {
         let space = &items.space;
         let slots = self.slots_of(kind);
-        for _ in 0..EVICTIONS_MAX {
+        for attempt in 0..EVICTIONS_MAX {
             if let Some(slot) = self.slot_with_room(space, slots, record_bytes, value_bytes)
                 && let Some(open) = self.open[slot]
             {
@@ -360,7 +366,8 @@ impl Shard {
                     return Ok((slot, open));
                 }
                 space.budget.press();
-                if !items.evict_one(self, now, false) {
+                let how = How::for_records(attempt >= EVICTIONS_MAX / 2);
+                if !items.evict_one(self, now, how) {
                     break;
                 }
                 continue;
@@ -425,22 +432,6 @@ impl Shard {
         for open in self.open.iter_mut().filter_map(Option::take) {
             space.seal(open.id);
         }
-    }
-
-    /// Seals the open segments whose items' values take so many slices; returns true if there was
-    /// one.
-    pub(crate) fn seal_heavy(&mut self, space: &Space, least: i64) -> bool {
-        let slices = |open: Open| space.records.segments.get(open.id).item_slices();
-        let mut sealed = false;
-        for open in &mut self.open {
-            if open.is_some_and(|open| slices(open) >= least)
-                && let Some(open) = open.take()
-            {
-                space.seal(open.id);
-                sealed = true;
-            }
-        }
-        sealed
     }
 
     /// Seals the open segments that a flush has emptied.

@@ -6,13 +6,12 @@ use std::sync::atomic::Ordering;
 use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_base::hash::KeyHasher;
-use entresol_base::mutation_site;
 use entresol_media::{Access, AccountHandle, Direct, RegionError};
 
 use crate::config::plan::Plan;
 use crate::index::Found;
 use crate::ops::{Expiry, ItemMeta, Win};
-use crate::pieces::{List, Piece, Slices, encode};
+use crate::pieces::{Cut, List, first_piece, value_len};
 use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
 use crate::restart::closing::Closing;
 use crate::segment::{Segment, Table};
@@ -28,7 +27,8 @@ pub(crate) struct Records {
     pub(crate) value_bytes_max: u64,
     /// Largest value that is accepted and does not lie in pieces.
     pub(crate) whole_bytes_max: u64,
-    pub(crate) slices: Slices,
+    /// Manner in which larger values are cut into pieces.
+    pub(crate) cut: Cut,
     /// Binary logarithm of the distance between the starts of segments in the arena.
     stride_shift: u32,
     /// Binary logarithm of the same distance in units of locations.
@@ -48,7 +48,7 @@ impl Records {
             segment_bytes: plan.segment_bytes,
             value_bytes_max: plan.value_bytes_max,
             whole_bytes_max: plan.whole_bytes_max,
-            slices: plan.slices,
+            cut: plan.cut,
             stride_shift: plan.stride_shift,
             location_shift: plan.stride_shift - UNIT.ilog2(),
             hasher,
@@ -201,13 +201,31 @@ impl Records {
     /// Returns the bytes of an item's value.
     #[inline]
     pub(crate) fn value_len(&self, head: &Head) -> usize {
-        if head.has(mark::PIECES) { self.list_of(head).value_len as usize } else { head.value_len }
+        if head.has(mark::PIECES) { self.whole_len(head) as usize } else { head.value_len }
     }
 
-    /// Returns the list in the record of a value in pieces.
+    /// Returns the bytes of a value in pieces.
     #[cold]
-    pub(crate) fn list_of(&self, head: &Head) -> List {
-        List::load(&self.arena, head)
+    fn whole_len(&self, head: &Head) -> u64 {
+        value_len(&self.arena, head)
+    }
+
+    /// Returns the list in the record of a value in pieces, unless the record is damaged.
+    #[cold]
+    pub(crate) fn list_of(&self, head: &Head) -> Option<List> {
+        List::load(&self.arena, head, self.cut)
+    }
+
+    /// Returns the first piece of a value in pieces.
+    #[cold]
+    pub(crate) fn leader_of(&self, head: &Head) -> u32 {
+        first_piece(&self.arena, head)
+    }
+
+    /// Returns the first piece of an item's value, if that lies in pieces.
+    #[inline]
+    pub(crate) fn leader_of_item(&self, head: &Head) -> Option<u32> {
+        head.has(mark::PIECES).then(|| self.leader_of(head))
     }
 
     /// Returns the bytes of an item's record and value.
@@ -216,61 +234,60 @@ impl Records {
         head.record_bytes() + self.bytes_beside(head)
     }
 
-    /// Returns the bytes of a value that are not in its record.
+    /// Returns the bytes of a value that do not lie in its record.
     #[inline]
     pub(crate) fn bytes_beside(&self, head: &Head) -> u64 {
-        if head.has(mark::PIECES) {
-            self.list_of(head).value_len.into()
-        } else if head.is_elsewhere() {
+        self.bytes_elsewhere(head) + self.bytes_in_pieces(head)
+    }
+
+    /// Returns the bytes of a value that lie in pieces.
+    #[inline]
+    pub(crate) fn bytes_in_pieces(&self, head: &Head) -> u64 {
+        if !head.has(mark::PIECES) {
+            return 0;
+        }
+        let value_len = self.whole_len(head);
+        value_len - self.cut.parts(value_len).1
+    }
+
+    /// Returns the bytes of a value that lie neither in its record nor in pieces.
+    #[inline]
+    pub(crate) fn bytes_elsewhere(&self, head: &Head) -> u64 {
+        if head.is_elsewhere() {
             head.value_len as u64
+        } else if head.has_place() {
+            self.cut.parts(self.whole_len(head)).1
         } else {
             0
         }
     }
 
-    /// Returns the offset of a slice, in the arena or on the medium of values elsewhere.
-    pub(crate) fn slice_at(&self, slice: u32) -> u64 {
-        let (segment, index) = self.slices.segment_of(slice);
-        let offset = u64::from(index) * self.slices.bytes;
+    /// Returns true if the medium is large enough for a segment.
+    pub(crate) fn is_on_medium(&self, id: u32) -> bool {
         match &self.values {
-            Values::Inline => self.base_of(segment) + offset,
-            Values::Pmem(_) | Values::File(_) => self.medium_base_of(segment) + offset,
+            Values::Inline => true,
+            Values::Pmem(pmem) => (u64::from(id) + 1) * self.segment_bytes <= pmem.capacity_bytes(),
+            Values::File(_) => false,
         }
     }
 
-    /// Writes a value, in one or two parts, into slices, and makes it durable on persistent memory.
-    /// Returns its list.
-    pub(crate) fn write_pieces(
+    /// Returns the offset of a piece, in the arena or on the medium of values elsewhere.
+    fn piece_at(&self, id: u32) -> u64 {
+        match &self.values {
+            Values::Inline => self.base_of(id),
+            Values::Pmem(_) | Values::File(_) => self.medium_base_of(id),
+        }
+    }
+
+    /// Writes bytes into a piece.
+    pub(crate) fn write_piece(
         &self,
-        slices: &[u32],
-        parts: [&[u8]; 2],
+        id: u32,
+        offset: u64,
+        bytes: &[u8],
         account: &mut AccountHandle,
-    ) -> Vec<u8> {
-        let [mut first, mut second] = parts;
-        let value_len = first.len() + second.len();
-        let mut pieces = Vec::with_capacity(slices.len());
-        for &slice in slices {
-            let at = self.slice_at(slice);
-            let (mut written, mut checksum) = (0, 0);
-            for part in [&mut first, &mut second] {
-                let room = self.slices.bytes as usize - written;
-                let (bytes, rest) = part.split_at(part.len().min(room));
-                self.write_slice(at + written as u64, bytes, account);
-                checksum = crc32c_append(checksum, bytes);
-                written += bytes.len();
-                *part = rest;
-            }
-            pieces.push(Piece { slice, checksum });
-        }
-        if let Values::Pmem(pmem) = &self.values {
-            // A restart trusts a record, so the value must be durable before it.
-            pmem.drain();
-        }
-        encode(value_len as u64, &pieces)
-    }
-
-    /// Writes bytes into a slice.
-    pub(crate) fn write_slice(&self, at: u64, bytes: &[u8], account: &mut AccountHandle) {
+    ) {
+        let at = self.piece_at(id) + offset;
         match &self.values {
             _ if bytes.is_empty() => {}
             Values::Inline => {
@@ -285,39 +302,53 @@ impl Records {
         }
     }
 
-    /// Appends a value in pieces to `out`. The list may be torn, and then so is the value.
-    #[cold]
-    fn append_pieces(&self, head: &Head, out: &mut Vec<u8>) -> ValueAt {
-        let list = self.list_of(head);
-        if !list.is_whole(&self.arena, &self.slices) {
-            return ValueAt::Gone;
+    /// Waits until what was written into pieces is durable: a restart trusts a record, so its
+    /// value must be durable before it.
+    pub(crate) fn drain_pieces(&self) {
+        if let Values::Pmem(pmem) = &self.values {
+            pmem.drain();
         }
-        let mut left = list.value_len as usize;
-        out.reserve(left);
-        let mut intact = true;
-        for piece in list.pieces(&self.arena) {
-            let (at, start) = (self.slice_at(piece.slice), out.len());
-            let len = left.min(self.slices.bytes as usize);
-            let inside = match &self.values {
-                Values::Inline => self.arena.try_append_to(at, len, out),
-                Values::Pmem(pmem) => pmem.append_to(at, len, out),
-                Values::File(_) => false,
-            };
-            if !inside {
-                return ValueAt::Gone;
-            }
-            intact &= crc32c(&out[start..]) == piece.checksum
-                || mutation_site!("the pieces of a value are checked");
-            left -= len;
-        }
-        ValueAt::Pieces { intact }
     }
 
-    /// Appends an item's value to `out`, or returns its place on the block file.
+    /// Appends bytes of a piece to `out`.
+    pub(crate) fn append_piece(&self, id: u32, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let at = self.piece_at(id) + offset;
+        match &self.values {
+            Values::Inline => self.arena.try_append_to(at, len, out),
+            Values::Pmem(pmem) => pmem.append_to(at, len, out),
+            Values::File(_) => false,
+        }
+    }
+
+    /// Appends the rest of a value in pieces to `out`, under the lock of its buckets.
+    pub(crate) fn append_rest(
+        &self,
+        location: u64,
+        head: &Head,
+        list: &List,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let rest = self.cut.parts(list.value_len).1 as usize;
+        match &self.values {
+            _ if rest == 0 => true,
+            Values::Inline => {
+                let at = head.list_at() + self.cut.list_bytes(list.value_len);
+                self.arena.try_append_to(at, rest, out)
+            }
+            Values::Pmem(pmem) => {
+                let (offset, _) = head.place(&self.arena);
+                let base = self.medium_base_of(self.segment_of(location));
+                pmem.append_to(base + u64::from(offset), rest, out)
+            }
+            Values::File(_) => false,
+        }
+    }
+
+    /// Appends the value of an item, which does not lie in pieces, to `out`, or returns its place on
+    /// the block file.
     #[inline]
     pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
         match &self.values {
-            _ if head.has(mark::PIECES) => self.append_pieces(head, out),
             Values::Inline => {
                 if head.value_at() + head.value_len as u64 > self.arena.len() {
                     return ValueAt::Gone;
@@ -363,11 +394,25 @@ impl Records {
         self.write_value(place, inline_at, parts, account);
     }
 
-    /// Writes the record of a value in pieces to its place, unpublished.
+    /// Writes the record of a value in pieces, and its rest in one or two parts, to their places,
+    /// unpublished.
     #[cold]
-    pub(crate) fn write_list(&self, place: &Place, record: &NewRecord<'_>, list: &[u8]) {
-        let list_at = record.write(&self.arena, place.at, None);
-        self.arena.write(list_at, list);
+    pub(crate) fn write_list(
+        &self,
+        place: &Place,
+        record: &NewRecord<'_>,
+        list: &List,
+        rest: [&[u8]; 2],
+        account: &mut AccountHandle,
+    ) {
+        let elsewhere = self
+            .values
+            .is_elsewhere()
+            .then(|| (place.value_offset, crc32c_append(crc32c(rest[0]), rest[1])));
+        let list_at = record.write(&self.arena, place.at, elsewhere);
+        list.store(&self.arena, list_at);
+        let rest_at = list_at + self.cut.list_bytes(list.value_len);
+        self.write_value(place, rest_at, rest, account);
     }
 
     /// Writes a value, in one or two parts, to its place.

@@ -11,7 +11,7 @@ use crate::error::OpenError;
 use crate::index::Found;
 use crate::record::{Head, UNIT, mark};
 use crate::restart::{Restart, closing};
-use crate::segment::{Kind, Queues, State, Writing};
+use crate::segment::{Kind, Opened, Queues, State, Writing};
 use crate::shared::append::{Hole, NoPlace, Open};
 use crate::shared::budget::Budget;
 use crate::shared::flushes::Flushes;
@@ -139,7 +139,8 @@ impl Space {
         let sequence = self.flushes.take_sequence();
         segment.start(sequence, kind);
         segment.go_on(&[State::Free], State::Open);
-        self.logs.note_opened(kind, (id, sequence), &self.records.segments, &self.budget);
+        let opened = Opened { id, sequence, weight: 1 };
+        self.logs.note_opened(kind.log(), opened, &self.records.segments, &self.budget);
         Ok(Some(Open::new(id, sequence)))
     }
 
@@ -150,30 +151,15 @@ impl Space {
         self.vacancy.note_sealed(segment);
     }
 
-    /// Takes sole ownership of a segment that was taken out of its queue and will be freed.
+    /// Takes sole ownership of a segment that was taken out of its queue.
     pub(crate) fn begin_eviction(&self, id: u32) {
-        self.begin_trim(id);
-        if let Some(restart) = &self.restart {
-            restart.forget_segment(id);
-        }
-    }
-
-    /// Puts a segment of which some items are left back to the front of its queue.
-    pub(crate) fn end_trim(&self, id: u32) {
-        let segment = self.records.segments.get(id);
-        let mut queues = self.logs.queues.lock();
-        segment.go_on(&[State::Evicting], State::Sealed);
-        queues.push_front(segment.kind(), id);
-        self.vacancy.note_sealed(segment);
-    }
-
-    /// Takes sole ownership of a segment that was taken out of its queue. A restart still finds the
-    /// items that are left in it.
-    pub(crate) fn begin_trim(&self, id: u32) {
         let segment = self.records.segments.get(id);
         let ours = segment.change_state(State::Sealed, State::Evicting);
         let state = segment.state();
         assert!(ours, "segment {id} was in the queue of sealed ones, but is {state:?}");
+        if let Some(restart) = &self.restart {
+            restart.forget_segment(id);
+        }
         while self.writing.iter().any(|writing| writing.is_into(id)) {
             thread::yield_now();
         }
@@ -186,10 +172,10 @@ impl Space {
     /// for the bucket's lock at any other. Once it is set, the segment may begin another life.
     pub(crate) fn retire(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
         if head.has(mark::PIECES) {
-            let free = || self.free_pieces(head);
-            return self.retire_with_pieces(location, head, change, free);
+            return self.retire_with_pieces(location, head, change);
         }
-        self.retire_whole(location, head, change)
+        let value_bytes = if head.is_elsewhere() { head.value_len as u64 } else { 0 };
+        self.retire_record(location, head, value_bytes, change)
     }
 
     /// Declares a record dead like `retire`, but leaves the pieces of its value, which has another
@@ -200,10 +186,7 @@ impl Space {
         head: &Head,
         change: impl FnOnce(),
     ) -> Option<Hole> {
-        if head.has(mark::PIECES) {
-            return self.retire_with_pieces(location, head, change, || ());
-        }
-        self.retire_whole(location, head, change)
+        self.retire_record(location, head, self.records.bytes_beside(head), change)
     }
 
     /// Pieces are free for others once a restart would not find the record, and no slot names it.
@@ -213,24 +196,27 @@ impl Space {
         location: u64,
         head: &Head,
         change: impl FnOnce(),
-        free: impl FnOnce(),
     ) -> Option<Hole> {
-        self.retire_whole(location, head, || {
-            change();
-            free();
-            self.count_pieces(location, head, false);
-        })
+        let leader = self.records.leader_of(head);
+        let hole = self.retire_record(location, head, self.records.bytes_beside(head), change);
+        self.end_value(leader);
+        hole
     }
 
     #[inline(always)]
-    fn retire_whole(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
+    fn retire_record(
+        &self,
+        location: u64,
+        head: &Head,
+        value_bytes: u64,
+        change: impl FnOnce(),
+    ) -> Option<Hole> {
         let id = self.records.segment_of(location);
         let segment = self.records.segments.get(id);
         self.forget_saved(location);
         change();
         let bytes = head.record_bytes();
         let elsewhere = self.records.values.is_elsewhere();
-        let value_bytes = if head.is_elsewhere() { head.value_len as u64 } else { 0 };
         self.vacancy.remove_live(segment, bytes + value_bytes);
         let seen =
             head.has(mark::CAS_SEEN) && !mutation_site!("a place whose token is known stays empty");

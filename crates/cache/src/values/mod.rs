@@ -35,8 +35,6 @@ pub(crate) enum ValueAt {
     Memory,
     /// Copied from this offset of persistent memory; the checksum is the one that it must have.
     Pmem { offset: u64, checksum: u32 },
-    /// Copied from pieces; false if one was damaged.
-    Pieces { intact: bool },
     /// Left to be read from this offset of the block file.
     File { offset: u64, checksum: u32, segment: u32, sequence: u64 },
     /// Lost: the record was torn, or its segment was recycled.
@@ -44,13 +42,12 @@ pub(crate) enum ValueAt {
 }
 
 impl ValueAt {
-    /// Returns true if the bytes that were copied are those that were written. Values in DRAM that
-    /// lie in no pieces have no checksum.
+    /// Returns true if the bytes that were copied are those that were written. Values in DRAM have
+    /// no checksum, and those in pieces are checked piece by piece.
     #[inline]
     pub(crate) fn is_intact(&self, bytes: &[u8]) -> bool {
         match self {
             ValueAt::Pmem { checksum, .. } => crc32c(bytes) == *checksum,
-            ValueAt::Pieces { intact } => *intact,
             _ => true,
         }
     }
