@@ -498,9 +498,7 @@ impl Worker {
         if options.compare.is_some_and(|given| given != cas) {
             return Some(Deleted::Exists);
         }
-        if !mutation_site!("an item that was marked stale is not restored as it was") {
-            space.forget_saved(location);
-        }
+        space.forget_saved(location);
         let sequence = records.segment_at(location).sequence.load(Ordering::SeqCst);
         let after = || records.implied_cas(sequence, location).max(1);
         let cas = options.explicit_cas.unwrap_or_else(|| cas.checked_add(1).unwrap_or_else(after));
