@@ -170,7 +170,7 @@ impl Space {
     pub(crate) fn could_hold(&self, pieces: u64, kept: u64) -> bool {
         let used = u64::from(self.logs.queues.lock().used());
         // One segment is that of its record.
-        pieces + kept + 1 <= self.budget.segments_beside(used)
+        pieces + kept < self.budget.segments_beside(used)
     }
 
     /// Returns the log that an item belongs to: that of its value in pieces, or of its record.
