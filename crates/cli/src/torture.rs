@@ -442,7 +442,11 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
         (None, Some(time)) => Progress::timed("torture store, kills", time),
         (kills, _) => Progress::counter("torture store, kills", kills),
     };
-    interrupt::leaves(format!("left: {place}, which may be removed"));
+    let first = match harm {
+        Harm::Shutdown => "unmounted and then ",
+        Harm::Kill | Harm::Faults => "",
+    };
+    interrupt::leaves(format!("left: {place}, which may be {first}removed"));
     interrupt::watch(&progress)?;
     let outcome = processes::torture(&settings, &spawn, &progress);
     progress.finish();
