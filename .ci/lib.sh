@@ -29,7 +29,7 @@ done
 
 # Debian's packages by the program that each is needed for.
 packages=(qemu-system-x86_64:qemu-system-x86 memcached:memcached memccapable:libmemcached-tools
-    go:golang-go nutcracker:nutcracker)
+    go:golang-go nutcracker:nutcracker mkfs.ext4:e2fsprogs)
 
 # Installs what is missing, in one go: two apt-get at a time lock each other out.
 install_packages() {

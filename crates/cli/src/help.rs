@@ -74,6 +74,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "entresol torture store --duration 10s",
             "entresol torture store --processes --duration 10s --directory /var/tmp/torture",
+            "entresol torture store --processes --faults --duration 10s",
             "entresol torture store --waits --duration 0.5s --model nvme-9300",
         ],
     ),
