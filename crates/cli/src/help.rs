@@ -43,6 +43,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "bench extend",
+        &[
+            "entresol bench extend --directory /var/tmp/extend",
+            "entresol bench extend --directory /var/tmp/extend --read-only --report out",
+        ],
+    ),
+    (
         "bench index",
         &[
             "entresol bench index --index sv-tree --keys 100000 --rounds 1",

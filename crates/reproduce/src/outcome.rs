@@ -125,7 +125,7 @@ impl Serialize for Reproductions {
             reproductions: &'a [Reproduction],
             pass: bool,
         }
-        let Settings { seed, full_scale } = self.settings;
+        let Settings { seed, full_scale, .. } = self.settings;
         let (reproductions, pass) = (self.reproductions.as_slice(), self.pass());
         let version = env!("CARGO_PKG_VERSION");
         Form { version, seed, full_scale, reproductions, pass }.serialize(serializer)
@@ -249,7 +249,7 @@ mod tests {
             Check::shape("s", "a", "b", false),
             Check::report("r", "us", Some(4.0), 5.0, "a reason"),
         ];
-        let settings = Settings { seed: 7, full_scale: true };
+        let settings = Settings { seed: 7, full_scale: true, ..Settings::default() };
         let all = made("000-table3", checks, settings);
         let json = serde_json::to_value(&all).expect("json");
         assert_eq!(json["pass"], false);
