@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 use clap::Args;
 use entresol_base::list::shortened;
+use entresol_base::{Clock, SystemClock};
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 use entresol_measure::report::Table;
@@ -83,12 +84,26 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         results.text().to_string()
     };
-    let shown = arguments.output.show(&text, "reproduce", || results.page());
+    let shown = arguments.output.show(&text, "reproduce", || results.page(&about()));
     if took.len() > SLOWEST {
         note(slowest(took).trim_end());
     }
     let verdict = if arguments.accept_known { held_to(known, &results) } else { passed(&results) };
     judged(shown, verdict)
+}
+
+/// Returns what a reader of the page needs to judge the run.
+fn about() -> Vec<String> {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    vec![
+        format!(
+            "entresol {} on {}, {}",
+            env!("CARGO_PKG_VERSION"),
+            entresol_media::machine::describe(),
+            SystemClock::new().seconds().date(),
+        ),
+        words.collect::<Vec<_>>().join(" "),
+    ]
 }
 
 /// Runs this program with arguments and returns what it prints, or its last sentence if it fails.

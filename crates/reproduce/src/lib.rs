@@ -18,6 +18,7 @@ mod memory;
 mod nyxcache;
 mod ods_tree;
 mod outcome;
+mod page;
 mod parallel;
 mod pm_index_design;
 mod tolerance;
