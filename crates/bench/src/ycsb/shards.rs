@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 
 use entresol_measure::BenchError;
+use entresol_media::files;
 use foldhash::fast::FixedState;
 
 use super::{Engine, Open, Opening, SpaceHeld, VolumeWritten, YcsbOptions};
@@ -18,10 +19,16 @@ pub(super) fn open(
     if options.shards == 1 {
         return open(&Opening { directory: &options.directory, create, options });
     }
+    let directory = |number: usize| options.directory.join(format!("shard-{number}"));
+    if !create && files::exists(&directory(options.shards)) {
+        let (there, given) = (options.directory.display(), options.shards);
+        return Err(BenchError::Usage(format!(
+            "{there} has more than {given} shards: give --shards as it was when they were loaded"
+        )));
+    }
     let of_shard = options.of_shard();
     let shard = |number: usize| {
-        let directory = options.directory.join(format!("shard-{number}"));
-        open(&Opening { directory: &directory, create, options: &of_shard })
+        open(&Opening { directory: &directory(number), create, options: &of_shard })
     };
     let shards: Result<Vec<_>, BenchError> = (0..options.shards).map(shard).collect();
     Ok(Box::new(Shards(shards?)))

@@ -105,7 +105,8 @@ fn readers_of_several_stores_beside_a_writer_find_what_was_written() {
     let options = YcsbOptions {
         shards: 3,
         writer_ops_s: Some(50_000.0),
-        operations: 30_000,
+        // So many take long enough for the writer to begin, whatever runs beside.
+        operations: 300_000,
         keep: true,
         ..options
     };
@@ -115,7 +116,7 @@ fn readers_of_several_stores_beside_a_writer_find_what_was_written() {
     let writer = read.writer.as_ref().expect("it wrote");
     assert!(writer.operations > 0 && writer.latency.count == writer.operations, "{writer:?}");
     assert_eq!(read.user_bytes, writer.operations * 116);
-    assert_eq!((read.operations, read.latency.count, read.kinds.len()), (30_000, 30_000, 1));
+    assert_eq!((read.operations, read.latency.count, read.kinds.len()), (300_000, 300_000, 1));
     assert_eq!((read.reads_missing, result.keys_read_back), (0, Some(3000)));
     for shard in ["shard-0", "shard-1", "shard-2"] {
         let bytes = files::tree_bytes(&options.directory.join(shard)).expect("a shard");
@@ -124,7 +125,10 @@ fn readers_of_several_stores_beside_a_writer_find_what_was_written() {
     let refused = |options: YcsbOptions| run(&options).expect_err("refused").is_usage();
     assert!(refused(YcsbOptions { shards: 0, ..options.clone() }));
     assert!(refused(YcsbOptions { workloads: vec![Workload::E], ..options.clone() }));
-    assert!(refused(YcsbOptions { writer_ops_s: Some(0.0), ..options }));
+    assert!(refused(YcsbOptions { writer_ops_s: Some(0.0), ..options.clone() }));
+    let fewer = YcsbOptions { workloads: vec![Workload::Read], shards: 2, ..options };
+    let error = run(&fewer).expect_err("two of three shards have not all keys");
+    assert!(error.is_usage() && error.to_string().contains("more than 2 shards"), "{error}");
 }
 
 #[test]
