@@ -229,10 +229,11 @@ fn measured(options: &ExtendOptions, progress: &Progress) -> Result<Vec<[Sample;
 
 /// Files of the data in a directory of their own, which is removed on drop.
 struct Data {
-    directory: NewDirectory,
     values: Items,
     pieces: Items,
     cache: OwnCache,
+    /// Dropped last, once the cache has ended and removed its file.
+    directory: NewDirectory,
 }
 
 struct NewDirectory(PathBuf);
@@ -263,7 +264,7 @@ impl Data {
         progress.say("filling the cache");
         let file = directory.file(CACHE);
         let cache = OwnCache::make(&file, &[values, pieces], options.threads, progress.stop())?;
-        Ok(Data { directory, values, pieces, cache })
+        Ok(Data { values, pieces, cache, directory })
     }
 
     fn open(&self, way: Way, items: Items) -> Result<Box<dyn Table + '_>, BenchError> {
