@@ -19,7 +19,7 @@ begin_run() {
 # What the checked build is made of: assertions by its profile, mutation sites by these features.
 mutants=entresol-cache/mutants,entresol-index/mutants,entresol-store/mutants
 mutants+=,entresol-torture/mutants,entresol-simulated/mutants
-checked_build=(--workspace --profile checked --features "$mutants")
+checked_build=(--workspace --exclude xtask --profile checked --features "$mutants")
 # Unit tests of the crates with mutation sites. The others are left out, but for `cli`: without it
 # the features of what they depend on change, and all of that would be built twice.
 checked_tests=("${checked_build[@]}" --lib)
@@ -29,7 +29,7 @@ done
 
 # Debian's packages by the program that each is needed for.
 packages=(qemu-system-x86_64:qemu-system-x86 memcached:memcached memccapable:libmemcached-tools
-    go:golang-go nutcracker:nutcracker)
+    go:golang-go nutcracker:nutcracker mkfs.ext4:e2fsprogs)
 
 # Installs what is missing, in one go: two apt-get at a time lock each other out.
 install_packages() {

@@ -24,7 +24,16 @@ const CONFIGURED: [&str; 2] = ["serve.rs", "config.rs"];
 const PAGES: [(&str, &[&str]); 6] = [
     (
         "docs/measuring.md",
-        &["act.rs", "bench.rs", "curve.rs", "trace.rs", "ycsb.rs", "reproduce.rs", "output.rs"],
+        &[
+            "bench/act.rs",
+            "bench/mod.rs",
+            "bench/curve.rs",
+            "bench/extend.rs",
+            "trace.rs",
+            "ycsb.rs",
+            "reproduce.rs",
+            "output.rs",
+        ],
     ),
     ("docs/profiling.md", &["profile.rs", "output.rs"]),
     ("docs/security.md", &["user.rs"]),

@@ -1,6 +1,9 @@
-//! Client of a cache in this process; reads of a block file are synchronous.
+//! Client of a cache in this process; reads of a block file are synchronous. Upkeep has a thread of
+//! its own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use entresol_base::Seconds;
@@ -8,10 +11,49 @@ use entresol_cache::{
     Cache, GetOptions, KeyHash, Lookup, OldValue, PendingRead, Store, Stored, Worker,
 };
 use entresol_measure::BenchError;
+use entresol_media::{MediumSpec, files};
 
 /// Largest number of attempts of a store while all write buffers are in flight.
 const BUSY_TRIES_MAX: u32 = 10_000;
 const BUSY_PAUSE: Duration = Duration::from_micros(100);
+/// Pause of the upkeep's thread when there is nothing to do.
+const UPKEEP_PAUSE: Duration = Duration::from_millis(1);
+
+/// Upkeep of a cache, which ends when this is dropped; then the cache's file is removed.
+pub(crate) struct Upkeep {
+    thread: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
+    pub(crate) medium: MediumSpec,
+}
+
+impl Upkeep {
+    pub(crate) fn begin(cache: &Arc<Cache>, now: Seconds, medium: MediumSpec) -> Upkeep {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (cache, told) = (Arc::clone(cache), Arc::clone(&is_over));
+        let thread = std::thread::spawn(move || {
+            while !told.load(Relaxed) {
+                if !cache.maintain(now) {
+                    std::thread::sleep(UPKEEP_PAUSE);
+                }
+            }
+        });
+        Upkeep { thread: Some(thread), is_over, medium }
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the upkeep has been shown where it happened.
+            let _ = thread.join();
+        }
+        if let MediumSpec::File { path, .. } = &self.medium {
+            // If this fails, the file remains.
+            let _ = files::remove(path);
+        }
+    }
+}
 
 /// One worker of a cache, with its time.
 pub(crate) struct CacheClient {
@@ -41,14 +83,23 @@ impl CacheClient {
 
     /// Returns the size of a value, or `None` if the key is not held.
     pub(crate) fn look_up(&mut self, key: &[u8]) -> Result<Option<usize>, BenchError> {
+        Ok(self.get(key)?.map(<[u8]>::len))
+    }
+
+    /// Returns a value, or `None` if the key is not held.
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, BenchError> {
         let hash = self.worker.hash(key);
         self.out.clear();
         let options = GetOptions::default();
         match self.worker.get(key, hash, self.now, &options, &mut self.out, |_, _| {}) {
-            Lookup::Hit(_) => Ok(Some(self.out.len())),
-            Lookup::Miss => Ok(None),
-            Lookup::Pending(read) => Ok(self.fetch(&read)?.map(|value| value.len())),
+            Lookup::Hit(_) => {}
+            Lookup::Miss => return Ok(None),
+            Lookup::Pending(read) => match self.fetch(&read)? {
+                Some(value) => self.out = value,
+                None => return Ok(None),
+            },
         }
+        Ok(Some(&self.out))
     }
 
     /// Stores a value. Returns false if that is refused.

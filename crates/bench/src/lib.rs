@@ -10,6 +10,7 @@ pub mod act;
 mod cache_client;
 pub mod curve;
 pub mod direct;
+pub mod extend;
 pub mod index;
 pub mod load;
 mod local_store;

@@ -43,6 +43,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "bench extend",
+        &[
+            "entresol bench extend --directory /var/tmp/extend",
+            "entresol bench extend --directory /var/tmp/extend --read-only --report out",
+        ],
+    ),
+    (
         "bench index",
         &[
             "entresol bench index --index sv-tree --keys 100000 --rounds 1",
@@ -74,6 +81,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "entresol torture store --duration 10s",
             "entresol torture store --processes --duration 10s --directory /var/tmp/torture",
+            "entresol torture store --processes --faults --duration 10s",
             "entresol torture store --waits --duration 0.5s --model nvme-9300",
         ],
     ),

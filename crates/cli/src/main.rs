@@ -1,10 +1,8 @@
 //! The `entresol` command: parses arguments and calls the libraries.
 #![forbid(unsafe_code)]
 
-mod act;
 mod bench;
 mod config;
-mod curve;
 mod form;
 mod help;
 mod interrupt;

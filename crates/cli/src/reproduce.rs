@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Context;
 use clap::Args;
 use entresol_base::list::shortened;
+use entresol_base::{Clock, SystemClock};
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 use entresol_measure::report::Table;
@@ -69,7 +71,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let steps = chosen.iter().map(|(_, parts)| parts.len() as u64).sum();
     let progress = Progress::new(steps, "reproduce");
     interrupt::announce(&progress, "no results were printed")?;
-    let settings = Settings { seed: arguments.seed, full_scale: arguments.full_scale };
+    let Arguments { seed, full_scale, .. } = *arguments;
+    let settings = Settings { seed, full_scale, apart: Some(apart) };
     let processors = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let jobs = arguments.jobs.unwrap_or_else(processors);
     let (mut results, took) = reproduce(&chosen, &settings, &progress, jobs);
@@ -81,12 +84,39 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         results.text().to_string()
     };
-    let shown = arguments.output.show(&text, "reproduce", || results.page());
+    let shown = arguments.output.show(&text, "reproduce", || results.page(&about()));
     if took.len() > SLOWEST {
         note(slowest(took).trim_end());
     }
     let verdict = if arguments.accept_known { held_to(known, &results) } else { passed(&results) };
     judged(shown, verdict)
+}
+
+/// Returns what a reader of the page needs to judge the run.
+fn about() -> Vec<String> {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    vec![
+        format!(
+            "entresol {} on {}, {}",
+            env!("CARGO_PKG_VERSION"),
+            entresol_media::machine::describe(),
+            SystemClock::new().seconds().date(),
+        ),
+        words.collect::<Vec<_>>().join(" "),
+    ]
+}
+
+/// Runs this program with arguments and returns what it prints, or its last sentence if it fails.
+fn apart(arguments: &[&str]) -> Result<String, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let ran = Command::new(program).args(arguments).output().map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if ran.status.success() {
+        return Ok(text(&ran.stdout));
+    }
+    let said = text(&ran.stderr);
+    let last = said.lines().last().unwrap_or_default();
+    Err(format!("{last} ({})", ran.status))
 }
 
 /// Fails if any check is outside its tolerance.

@@ -16,6 +16,7 @@ use entresol_measure::index::IndexName;
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{MediumSpec, ModelName, files};
+use entresol_torture::processes::Harm;
 use entresol_torture::{
     Outcome, Plan, Plant, Structure, cache, connections, fill, flips, index, media, processes,
     store,
@@ -87,6 +88,14 @@ struct Store {
     #[arg(long, value_name = "PATH", requires = "processes",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: Option<StorePlace>,
+    /// Let system calls for the store's files fail as well: opens, writes, syncs, allocations,
+    /// renames, links and removals, with EIO, ENOSPC or EDQUOT, once or from then on.
+    #[arg(long, requires = "processes", conflicts_with = "shutdown")]
+    faults: bool,
+    /// Lay the store on an ext4 file system of its own, in a file of the directory, and shut it
+    /// down under each process, as a crash of the machine would. Needs root and a loop device.
+    #[arg(long, requires = "processes")]
+    shutdown: bool,
     /// Put a load at full rate on a simulated drive for --duration of virtual time instead, and
     /// report the longest waits with their causes. A wait of more than 100 ms fails.
     #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
@@ -180,6 +189,8 @@ struct StoreChild {
     seed: u64,
     /// Number of the process, from 0.
     round: u64,
+    /// Harm that comes to it.
+    harm: Harm,
 }
 
 /// Persistence domain, for subjects in memory.
@@ -342,8 +353,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Subject::Fill(given) => fill_up(given),
         Subject::Flips(given) => flip(given),
         Subject::Connections(given) => trouble(given),
-        Subject::StoreChild(StoreChild { place, seed, round }) => {
-            Ok(processes::child(place, *seed, *round, &mut std::io::stdout())?)
+        Subject::StoreChild(StoreChild { place, seed, round, harm }) => {
+            Ok(processes::child(place, *seed, *round, *harm, &mut std::io::stdout())?)
         }
     }
 }
@@ -409,18 +420,33 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     if given.kills == Some(0) || time.is_some_and(|time| time.is_zero()) {
         return Err(nothing("--kills or --duration is 0"));
     }
-    let settings = processes::Settings { seed, time, kills: given.kills, place: place.clone() };
+    let harm = match given {
+        Store { faults: true, .. } => Harm::Faults,
+        Store { shutdown: true, .. } => Harm::Shutdown,
+        _ => Harm::Kill,
+    };
+    if harm == Harm::Shutdown && place.pmem.is_some() {
+        let text = "--shutdown makes a file system of its own, which has no persistent memory";
+        return Err(BenchError::Usage(text.to_owned()).into());
+    }
+    let kills = given.kills;
+    let settings = processes::Settings { seed, time, kills, place: place.clone(), harm };
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let spawn = |round: u64| {
+    let spawn = |store: &StorePlace, round: u64| {
         let mut command = Command::new(&program);
-        command.args(["torture", "store-child"]).arg(place.argument());
-        processes::piped(command.args([seed.to_string(), round.to_string()])).spawn()
+        command.args(["torture", "store-child"]).arg(store.argument());
+        command.args([seed.to_string(), round.to_string(), harm.name().to_owned()]);
+        processes::piped(&mut command).spawn()
     };
     let progress = match (given.kills, time) {
         (None, Some(time)) => Progress::timed("torture store, kills", time),
         (kills, _) => Progress::counter("torture store, kills", kills),
     };
-    interrupt::leaves(format!("left: {place}, which may be removed"));
+    let first = match harm {
+        Harm::Shutdown => "unmounted and then ",
+        Harm::Kill | Harm::Faults => "",
+    };
+    interrupt::leaves(format!("left: {place}, which may be {first}removed"));
     interrupt::watch(&progress)?;
     let outcome = processes::torture(&settings, &spawn, &progress);
     progress.finish();
@@ -431,10 +457,14 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     }
     let complaint = (!outcome.pass).then(|| {
         let kills = outcome.kills;
+        let harm = match harm {
+            Harm::Kill => String::new(),
+            other => format!(" --{}", other.name()),
+        };
         format!(
             "a killed process lost data; the store is in {place}. To try the same again, as far as \
-             the kernel's scheduling allows: entresol torture store --processes --seed {seed} \
-             --kills {kills}"
+             the kernel's scheduling allows: entresol torture store --processes{harm} --seed \
+             {seed} --kills {kills}"
         )
     });
     outcome.pass &= is_tried;

@@ -26,8 +26,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: StorePlace,
-    /// Workload: load, a, b, c, d, e, f, overwrite, overwrite-zipf or mixgraph; may be given more
-    /// than once, and they run in that order [default: load, a, b, c, f, d, e].
+    /// Workload: load, a, b, c, d, e, f, overwrite, overwrite-zipf, read (uniform keys)
+    /// or mixgraph; may be given more than once, and they run in that order [default: load, a, b,
+    /// c, f, d, e].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
     /// Keys to load.
@@ -55,6 +56,14 @@ pub(crate) struct Arguments {
     /// Without it, a closed loop.
     #[arg(long, value_name = "OPERATIONS/S")]
     rate: Option<f64>,
+    /// Beside each workload except load, overwrite this many keys per second by one more thread, in
+    /// an open loop; every key is equally popular.
+    #[arg(long, value_name = "OPERATIONS/S")]
+    writer_rate: Option<f64>,
+    /// Spread the keys over this many stores, in directories of their own, which share --cache and
+    /// --memory.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    shards: usize,
     /// Store a checksum and the key in each value, check everything that is read, and finally
     /// reopen the store and read every key.
     #[arg(long)]
@@ -132,6 +141,8 @@ impl Arguments {
             scan_records: self.scan_records,
             threads: self.threads,
             rate_ops_s: self.rate,
+            writer_ops_s: self.writer_rate,
+            shards: self.shards,
             verify: self.verify,
             settle: self.settle,
             keep: self.keep,

@@ -44,6 +44,29 @@ fn a_renamed_flag_is_told_and_an_unknown_one_is_refused() {
 }
 
 #[test]
+fn data_beyond_the_memory_are_measured_under_a_limit_or_the_command_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("files");
+    let sizes = ["--memory", "16MiB", "--size", "64MiB", "--rounds", "1", "--duration", "50ms"];
+    let mut arguments = vec!["bench", "extend", "--json", "--directory", place.to_str().unwrap()];
+    arguments.extend(sizes);
+    let ran = entresol(&arguments);
+    let said = text(&ran.stderr);
+    assert!(!entresol_media::files::exists(&place), "{said}");
+    if !ran.status.success() {
+        // A group is made by root only, and not in every container.
+        assert_eq!(ran.status.code(), Some(2), "{said}");
+        assert!(said.contains("cannot be limited") && said.contains("systemd-run"), "{said}");
+        return;
+    }
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let number = |key: &str| json[key].as_u64().unwrap();
+    assert!(number("limit_bytes") <= number("cache_dram_bytes") + (16 << 20), "{json}");
+    let ways = json["ways"].as_array().unwrap();
+    assert!(ways.len() == 3 && ways.iter().all(|it| it["gets_s"]["median"].as_f64() > Some(0.0)));
+}
+
+#[test]
 fn of_like_problems_of_a_configuration_ten_are_printed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.toml");

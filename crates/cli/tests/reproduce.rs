@@ -45,11 +45,9 @@ fn what_is_missing_is_listed_with_its_reason() {
     let listed = reproduce(&["--list", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
     let missing = json["missing"].as_array().expect("missing");
-    let of = missing.iter().find(|it| it["entry"] == "004-fig12");
-    assert!(of.is_some_and(|it| it["check"].is_string()), "{json}");
     assert!(missing.iter().all(|it| it["reason"].as_str().is_some_and(|it| !it.is_empty())));
     let text = String::from_utf8_lossy(&reproduce(&["--list"]).stdout).into_owned();
-    assert!(text.contains("missing: 004-fig12, a file here"), "{text}");
+    assert_eq!(text.matches("missing: ").count(), missing.len(), "{text}");
 }
 
 #[test]

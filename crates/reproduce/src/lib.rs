@@ -18,6 +18,7 @@ mod memory;
 mod nyxcache;
 mod ods_tree;
 mod outcome;
+mod page;
 mod parallel;
 mod pm_index_design;
 mod tolerance;
@@ -40,11 +41,17 @@ pub struct Settings {
     /// Uses as many keys as the scenarios are designed for. Otherwise the scenarios are scaled down
     /// to a run of about a minute.
     pub full_scale: bool,
+    /// Runs this program with arguments in a process of its own and returns what it prints, for
+    /// entries that need one. Without it such entries are not measured.
+    pub apart: Option<Apart>,
 }
+
+/// Runs a program with arguments in a process of its own.
+pub type Apart = fn(&[&str]) -> Result<String, String>;
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { seed: 1, full_scale: false }
+        Settings { seed: 1, full_scale: false, apart: None }
     }
 }
 

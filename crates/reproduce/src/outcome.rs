@@ -1,7 +1,7 @@
-//! Results of reproductions: scenario, checks and drawings, as JSON, tables and an HTML page.
+//! Results of reproductions: scenario, checks and drawings, as JSON and tables.
 
+use entresol_measure::report::Table;
 use entresol_measure::report::table::number;
-use entresol_measure::report::{Page, Table};
 use serde::{Serialize, Serializer};
 
 use super::catalogue::Catalogue;
@@ -57,7 +57,7 @@ pub struct Reproduction {
     #[serde(skip)]
     parts: Vec<String>,
     #[serde(skip)]
-    drawings: Vec<String>,
+    pub(super) drawings: Vec<String>,
 }
 
 impl Reproduction {
@@ -79,7 +79,7 @@ impl Reproduction {
         Reproduction { name, source, checks, pass, differences, scenario, parts, drawings }
     }
 
-    fn table(&self) -> Table {
+    pub(super) fn table(&self) -> Table {
         let columns = ["        what", "paper", "ours", "unit", "ratio", "tolerance"];
         let mut table = Table::new(&format!("{}: {}", self.name, self.source), &columns);
         for check in &self.checks {
@@ -97,7 +97,7 @@ impl Reproduction {
     }
 
     /// Returns the sentences below the table: known failures and differences from the catalogue.
-    fn remarks(&self) -> Vec<String> {
+    pub(super) fn remarks(&self) -> Vec<String> {
         let known = |check: &Check| {
             let reason = check.known().filter(|_| check.fails())?;
             Some(format!("FAIL as known: {}: {reason}", check.what))
@@ -125,7 +125,7 @@ impl Serialize for Reproductions {
             reproductions: &'a [Reproduction],
             pass: bool,
         }
-        let Settings { seed, full_scale } = self.settings;
+        let Settings { seed, full_scale, .. } = self.settings;
         let (reproductions, pass) = (self.reproductions.as_slice(), self.pass());
         let version = env!("CARGO_PKG_VERSION");
         Form { version, seed, full_scale, reproductions, pass }.serialize(serializer)
@@ -140,6 +140,11 @@ impl Reproductions {
     /// Iterates over the results.
     pub fn iter(&self) -> impl Iterator<Item = &Reproduction> {
         self.reproductions.iter()
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Reproduction> {
+        self.reproductions.iter_mut()
     }
 
     /// Returns true if the entry of this full name was run.
@@ -186,7 +191,7 @@ impl Reproductions {
     }
 
     /// Formats the counts of results and the list of missing checks.
-    fn summary(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let all = || self.reproductions.iter().flat_map(|one| &one.checks);
         let reports = all().filter(|check| check.is_report()).count();
         let checks = all().count() - reports;
@@ -213,28 +218,6 @@ impl Reproductions {
         }
         text
     }
-
-    /// Renders the results as a page with drawings.
-    #[must_use]
-    pub fn page(&self) -> Page {
-        let mut page = Page::new("The papers' tables and figures, theirs beside ours");
-        page.note(
-            "Everything here ran on models of the devices, in virtual time, unless its scenario \
-             says otherwise.",
-        );
-        for one in &self.reproductions {
-            let verdict = if one.pass { "pass" } else { "FAIL" };
-            page.section(&format!("{} · {verdict}", one.name));
-            for drawing in &one.drawings {
-                page.drawing(drawing);
-            }
-            page.table(&one.table());
-            for sentence in one.remarks().iter().chain(&one.scenario) {
-                page.note(sentence);
-            }
-        }
-        page
-    }
 }
 
 #[cfg(test)]
@@ -249,7 +232,7 @@ mod tests {
             Check::shape("s", "a", "b", false),
             Check::report("r", "us", Some(4.0), 5.0, "a reason"),
         ];
-        let settings = Settings { seed: 7, full_scale: true };
+        let settings = Settings { seed: 7, full_scale: true, ..Settings::default() };
         let all = made("000-table3", checks, settings);
         let json = serde_json::to_value(&all).expect("json");
         assert_eq!(json["pass"], false);

@@ -1,34 +1,22 @@
 //! Cache in this process under load.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use entresol_base::{ByteSize, Clock, Seconds, Stop, SystemClock};
+use entresol_base::{ByteSize, Clock, Stop, SystemClock};
 use entresol_cache::{Cache, Config, Store};
 use entresol_measure::BenchError;
 use entresol_media::{MediumSpec, files};
 
 use super::threads::{Client, KEY_BYTES, Threads};
 use super::{CurveOptions, Loaded, System};
-use crate::cache_client::CacheClient;
-
-/// Pause of the upkeep's thread when there is nothing to do.
-const UPKEEP_PAUSE: Duration = Duration::from_millis(1);
+use crate::cache_client::{CacheClient, Upkeep};
 
 /// Cache with its clients and its upkeep.
 pub(super) struct CacheSystem {
     threads: Threads<CacheClient>,
-    running: Running,
+    upkeep: Upkeep,
     clients: usize,
-}
-
-/// Upkeep of a cache, which ends when this is dropped; then the cache's file is removed.
-struct Running {
-    upkeep: Option<JoinHandle<()>>,
-    is_over: Arc<AtomicBool>,
-    medium: MediumSpec,
 }
 
 impl Client for CacheClient {
@@ -77,24 +65,9 @@ impl CacheSystem {
         let now = SystemClock::new().seconds();
         let client = || CacheClient::new(Arc::clone(&cache), now);
         let clients = (0..options.clients).map(|_| client()).collect();
-        let running = Running::begin(&cache, now, medium.clone());
+        let upkeep = Upkeep::begin(&cache, now, medium.clone());
         let threads = Threads::filled(clients, options, stop)?;
-        Ok(CacheSystem { threads, running, clients: options.clients })
-    }
-}
-
-impl Running {
-    fn begin(cache: &Arc<Cache>, now: Seconds, medium: MediumSpec) -> Running {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (cache, told) = (Arc::clone(cache), Arc::clone(&is_over));
-        let upkeep = std::thread::spawn(move || {
-            while !told.load(Relaxed) {
-                if !cache.maintain(now) {
-                    std::thread::sleep(UPKEEP_PAUSE);
-                }
-            }
-        });
-        Running { upkeep: Some(upkeep), is_over, medium }
+        Ok(CacheSystem { threads, upkeep, clients: options.clients })
     }
 }
 
@@ -111,7 +84,7 @@ impl System for CacheSystem {
         format!(
             "cache on {} in this process, {} threads, each with its own arrivals; reads that \
              missed: {}",
-            self.running.medium,
+            self.upkeep.medium,
             self.clients,
             self.threads.missing(),
         )
@@ -119,19 +92,5 @@ impl System for CacheSystem {
 
     fn close(self: Box<Self>) -> Result<(), BenchError> {
         Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.is_over.store(true, Relaxed);
-        if let Some(upkeep) = self.upkeep.take() {
-            // A panic of the upkeep has been shown where it happened.
-            let _ = upkeep.join();
-        }
-        if let MediumSpec::File { path, .. } = &self.medium {
-            // If this fails, the file remains.
-            let _ = files::remove(path);
-        }
     }
 }

@@ -3,13 +3,15 @@
 //!
 //! The store is accessed through [`Engine`], and the same loop measures other stores. Fields are
 //! deliberately absent: a record is one key with one value, and an update writes all of it.
-//! Overwrites alone show how much space a store takes beside what is live.
+//! Overwrites alone show how much space a store takes beside what is live. Uniform reads of several
+//! stores beside one writer are the load that RocksDB publishes for itself.
 
 mod engine;
 mod ours;
 mod phase;
 mod report;
 mod result;
+mod shards;
 mod space;
 mod worker;
 
@@ -28,7 +30,9 @@ use entresol_store::{MediaClass, Policy};
 
 pub use engine::{Engine, SpaceHeld, VolumeWritten};
 pub use ours::Entresol;
-pub use result::{CapacityResult, KindResult, VolumeResult, WorkloadResult, YcsbResult};
+pub use result::{
+    CapacityResult, KindResult, VolumeResult, WorkloadResult, WriterResult, YcsbResult,
+};
 pub use space::{SpaceResult, SpaceSecond};
 
 /// Options of a run.
@@ -68,6 +72,11 @@ pub struct YcsbOptions {
     pub threads: usize,
     /// Operations per second that fall due, in an open loop.
     pub rate_ops_s: Option<f64>,
+    /// Writes per second that fall due beside each workload except the load: one more thread
+    /// overwrites keys, each equally popular, until the workload ends.
+    pub writer_ops_s: Option<f64>,
+    /// Stores in directories of their own, to one of which each key belongs.
+    pub shards: usize,
     /// Checks everything that is read, by a checksum and the key in each value. At the end the
     /// store is reopened and every key is read.
     pub verify: bool,
@@ -199,10 +208,38 @@ impl YcsbOptions {
         {
             return refuse("a volume is bounded when it is made: load, or leave the bound out");
         }
-        if self.rate_ops_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        if self.rates().any(|rate| !rate.is_finite() || rate <= 0.0) {
             return refuse("the rate of an open loop is more than 0 operations a second");
         }
-        Ok(())
+        self.check_shards()
+    }
+
+    fn rates(&self) -> impl Iterator<Item = f64> {
+        self.rate_ops_s.into_iter().chain(self.writer_ops_s)
+    }
+
+    fn check_shards(&self) -> Result<(), BenchError> {
+        let scans = [Workload::E, Workload::Mixgraph];
+        let what = match self.shards {
+            1 => return Ok(()),
+            0 => "give at least one shard",
+            _ if self.workloads.iter().any(|it| scans.contains(it)) => {
+                "e and mixgraph scan, for which one store must have all keys: leave --shards out"
+            }
+            _ if self.capacity.is_some() => "shards have one volume each: leave one of both out",
+            _ => return Ok(()),
+        };
+        Err(usage(what.to_owned()))
+    }
+
+    /// Returns the options of one shard, which has its part of the memory.
+    fn of_shard(&self) -> YcsbOptions {
+        let part = |bytes: ByteSize| ByteSize(bytes.0 / self.shards as u64);
+        YcsbOptions {
+            cache_bytes: self.cache_bytes.map(part),
+            memory_bytes: self.memory_bytes.map(part),
+            ..self.clone()
+        }
     }
 }
 
@@ -267,10 +304,9 @@ fn on_directories(
     progress: &Progress,
 ) -> Result<YcsbResult, BenchError> {
     let clock = SystemClock::new();
-    let directory = options.directory.as_path();
     let population = Population::of(if create { 0 } else { options.keys });
     let began = clock.now();
-    let engine = open(&Opening { directory, create, options })?;
+    let engine = shards::open(options, open, create)?;
     let open_s = clock.now().since(began).as_secs_f64();
     let medium = engine.medium();
     let mut workloads = Vec::with_capacity(options.workloads.len());
@@ -288,7 +324,7 @@ fn on_directories(
     let mut keys_read_back = None;
     if options.verify && !progress.is_stopped() {
         progress.say(&format!("{}: every key is read", options.engine));
-        let engine = open(&Opening { directory, create: false, options })?;
+        let engine = shards::open(options, open, false)?;
         keys_read_back = Some(worker::read_back(options, &*engine, population.count())?);
         engine.close()?;
     }

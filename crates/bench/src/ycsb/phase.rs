@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use entresol_base::{Clock, Nanos, SystemClock};
@@ -24,6 +25,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Operations without a store that measure the cost of the generator.
 const GENERATOR_OPERATIONS: u64 = 100_000;
 
+/// Results of the threads of a workload.
+struct Worked {
+    tally: Tally,
+    /// Tally of the writer beside the workload.
+    writer: Option<Tally>,
+    /// End of the last thread.
+    ended: Nanos,
+    /// Largest memory that was measured.
+    memory: Resident,
+}
+
 /// One workload on a store.
 pub(super) struct Phase<'a> {
     pub(super) options: &'a YcsbOptions,
@@ -42,7 +54,9 @@ impl Phase<'_> {
         let (written, to_volumes) = (bytes_written().ok(), engine.written()?);
         let (began, cpu) = (clock.now(), own_cpu_ns());
         let mut space = SpaceWatch::new(self, engine, began);
-        let (tally, ended, memory) = self.work(engine, clock, (progress, &mut space))?;
+        let Worked { mut tally, writer, ended, memory } =
+            self.work(engine, clock, (progress, &mut space))?;
+        tally.user_bytes += writer.as_ref().map_or(0, |writer| writer.user_bytes);
         // Writes that are not durable yet belong to the workload that issued them.
         if tally.user_bytes > 0 {
             engine.sync()?;
@@ -65,6 +79,7 @@ impl Phase<'_> {
             directory_bytes: self.options.directories().map(bytes_of).sum(),
             volumes,
             space,
+            writer,
         };
         Ok(WorkloadResult::new(self.options, self.workload, &tally, counted))
     }
@@ -81,18 +96,20 @@ impl Phase<'_> {
         }
     }
 
-    /// Runs the workload on all threads. Returns their tally, the end of the last thread, and the
-    /// largest memory that was measured.
+    /// Runs the workload on all threads, and the writer beside it until they have ended.
     fn work(
         &self,
         engine: &dyn Engine,
         clock: &SystemClock,
         (progress, space): (&Progress, &mut SpaceWatch<'_>),
-    ) -> Result<(Tally, Nanos, Resident), BenchError> {
+    ) -> Result<Worked, BenchError> {
         let shared = self.shared(engine, clock);
         let working = AtomicU64::new(self.options.threads as u64);
-        let (tallies, memory) = std::thread::scope(|scope| {
+        let (tallies, writer, memory) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| self.watch(&shared, &working, (progress, space)));
+            let rate = self.options.writer_ops_s.filter(|_| self.workload != Workload::Load);
+            let beside = &shared;
+            let writer = rate.map(|rate| scope.spawn(move || self.write_beside(beside, rate)));
             let tallies = on_threads(0..self.options.threads as u64, |number| {
                 let worker = Worker::new(&shared, self.seed(number));
                 let tally = worker.and_then(|worker| worker.work(self.share(number, clock)));
@@ -103,15 +120,31 @@ impl Phase<'_> {
                 working.fetch_sub(1, Relaxed);
                 tally.map(|tally| (tally, ended))
             });
-            (tallies, watch.join().unwrap_or_default())
+            shared.is_over.store(true, Relaxed);
+            let join = |writer: ScopedJoinHandle<'_, _>| match writer.join() {
+                Ok(written) => written,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            (tallies, writer.map(join), watch.join().unwrap_or_default())
         });
-        let (mut all, mut ended) = (Tally::default(), Nanos(0));
+        let (mut tally, mut ended) = (Tally::default(), Nanos(0));
         for result in tallies {
-            let (tally, at) = result?;
-            all.merge(&tally);
+            let (of_thread, at) = result?;
+            tally.merge(&of_thread);
             ended = ended.max(at);
         }
-        Ok((all, ended, memory))
+        Ok(Worked { tally, writer: writer.transpose()?, ended, memory })
+    }
+
+    /// Overwrites keys at a rate until the workload is over. A failure ends the workload.
+    fn write_beside(&self, shared: &Shared<'_>, rate: f64) -> Result<Tally, BenchError> {
+        let seed = self.seed(self.options.threads as u64);
+        let share = Share { operations: u64::MAX, until: None, rate_ops_s: Some(rate), seed };
+        let written = Worker::beside(shared, seed).and_then(|worker| worker.work(share));
+        if written.is_err() {
+            shared.is_over.store(true, Relaxed);
+        }
+        written
     }
 
     /// Shows progress until all threads have ended and returns the largest memory that was

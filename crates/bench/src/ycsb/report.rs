@@ -43,8 +43,11 @@ impl YcsbResult {
         });
         let policy = self.policy.as_ref().map(|policy| format!(", policy {policy}"));
         let hot_share = self.hot_share.map(|share| format!(", hot share {share}"));
+        let shards =
+            if self.shards == 1 { String::new() } else { format!(", {} shards", self.shards) };
         format!(
-            "{} in {}{drive}{capacity}{}{}: {} keys of {} bytes, {values}, {} thread{}, {} loop",
+            "{} in {}{shards}{drive}{capacity}{}{}: {} keys of {} bytes, {values}, {} thread{}, {} \
+             loop",
             self.engine,
             self.directory,
             policy.unwrap_or_default(),
@@ -80,6 +83,15 @@ impl YcsbResult {
                 number(found.generator_cpu_us_per_operation),
                 grouped(found.reads_missing as f64),
             ]);
+            if let Some(writer) = &found.writer {
+                table.row(vec![
+                    format!("{}, the writer beside", found.workload),
+                    grouped(writer.operations as f64),
+                    number(found.duration_s),
+                    grouped(writer.throughput_ops_s),
+                    grouped(writer.offered_ops_s),
+                ]);
+            }
         }
         if let Some(keys) = self.keys_read_back {
             let what = "after reopening, every key was right";
@@ -170,6 +182,10 @@ impl YcsbResult {
         for found in &self.workloads {
             for of in &found.kinds {
                 table.row(latency_row(&format!("{} {}", found.workload, of.kind), &of.latency));
+            }
+            if let Some(writer) = &found.writer {
+                let what = format!("{}, the writer, from when due", found.workload);
+                table.row(latency_row(&what, &writer.latency));
             }
             if let Some(late) = found.begun_late_p99_us {
                 table.row(vec![format!("{} begun late, p99", found.workload), number(late)]);

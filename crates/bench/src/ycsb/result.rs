@@ -43,6 +43,8 @@ pub struct YcsbResult {
     pub threads: usize,
     /// Kind of loop: `closed` or `open`.
     pub r#loop: &'static str,
+    /// Stores in directories of their own, to one of which each key belongs.
+    pub shards: usize,
     /// Bytes of the store's cache, if given.
     pub cache_bytes: Option<u64>,
     /// Bytes of memory that our store might use, if given.
@@ -117,6 +119,22 @@ pub struct WorkloadResult {
     pub volumes: Vec<VolumeResult>,
     /// Space that the directories took beside what was live, if it was watched.
     pub space: Option<SpaceResult>,
+    /// Results of the writer beside the workload, which count nowhere else but in bytes and
+    /// processor time.
+    pub writer: Option<WriterResult>,
+}
+
+/// Results of the writer beside a workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WriterResult {
+    /// Writes performed.
+    pub operations: u64,
+    /// Writes due per second.
+    pub offered_ops_s: f64,
+    /// Writes performed per second.
+    pub throughput_ops_s: f64,
+    /// Times from when a write was due.
+    pub latency: LatencySummary,
 }
 
 /// Effect of one workload on one of the store's volumes.
@@ -155,6 +173,7 @@ pub(super) struct Counted {
     pub(super) directory_bytes: u64,
     pub(super) volumes: Vec<VolumeResult>,
     pub(super) space: Option<SpaceResult>,
+    pub(super) writer: Option<Tally>,
 }
 
 impl WorkloadResult {
@@ -200,6 +219,14 @@ impl WorkloadResult {
             directory_bytes: counted.directory_bytes,
             volumes: counted.volumes,
             space: counted.space,
+            writer: counted.writer.zip(options.writer_ops_s).map(|(tally, offered_ops_s)| {
+                WriterResult {
+                    operations: tally.operations,
+                    offered_ops_s,
+                    throughput_ops_s: tally.operations as f64 / seconds.max(1e-9),
+                    latency: LatencySummary::of(&tally.times[Kind::Update as usize]),
+                }
+            }),
         }
     }
 }
@@ -233,6 +260,7 @@ impl YcsbResult {
             scan_records: options.scan_records,
             threads: options.threads,
             r#loop: if options.rate_ops_s.is_some() { "open" } else { "closed" },
+            shards: options.shards,
             cache_bytes: options.cache_bytes.map(|bytes| bytes.0),
             memory_bytes: options.memory_bytes.map(|bytes| bytes.0),
             open_s,

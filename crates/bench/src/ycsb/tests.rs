@@ -26,6 +26,8 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         scan_records: None,
         threads: 2,
         rate_ops_s: None,
+        writer_ops_s: None,
+        shards: 1,
         verify: true,
         settle: false,
         keep: false,
@@ -94,6 +96,39 @@ fn every_workload_runs_and_all_that_is_read_is_right() {
     // Workloads D and E insert.
     assert!(result.keys_read_back.is_some_and(|keys| (3250..3350).contains(&keys)));
     assert!(!files::exists(&scratch.path().join("store")), "it is removed");
+}
+
+#[test]
+fn readers_of_several_stores_beside_a_writer_find_what_was_written() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let options = options(scratch.path(), &[Workload::Load, Workload::Read]);
+    let options = YcsbOptions {
+        shards: 3,
+        writer_ops_s: Some(50_000.0),
+        // So many take long enough for the writer to begin, whatever runs beside.
+        operations: 300_000,
+        keep: true,
+        ..options
+    };
+    let result = run(&options).expect("measured");
+    let (load, read) = (&result.workloads[0], &result.workloads[1]);
+    assert!(load.writer.is_none() && load.volumes.len() == 3);
+    let writer = read.writer.as_ref().expect("it wrote");
+    assert!(writer.operations > 0 && writer.latency.count == writer.operations, "{writer:?}");
+    assert_eq!(read.user_bytes, writer.operations * 116);
+    assert_eq!((read.operations, read.latency.count, read.kinds.len()), (300_000, 300_000, 1));
+    assert_eq!((read.reads_missing, result.keys_read_back), (0, Some(3000)));
+    for shard in ["shard-0", "shard-1", "shard-2"] {
+        let bytes = files::tree_bytes(&options.directory.join(shard)).expect("a shard");
+        assert!(bytes > 3000 * 116 / 6, "{shard} has {bytes} of the keys");
+    }
+    let refused = |options: YcsbOptions| run(&options).expect_err("refused").is_usage();
+    assert!(refused(YcsbOptions { shards: 0, ..options.clone() }));
+    assert!(refused(YcsbOptions { workloads: vec![Workload::E], ..options.clone() }));
+    assert!(refused(YcsbOptions { writer_ops_s: Some(0.0), ..options.clone() }));
+    let fewer = YcsbOptions { workloads: vec![Workload::Read], shards: 2, ..options };
+    let error = run(&fewer).expect_err("two of three shards have not all keys");
+    assert!(error.is_usage() && error.to_string().contains("more than 2 shards"), "{error}");
 }
 
 #[test]

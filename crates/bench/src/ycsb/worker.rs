@@ -19,7 +19,7 @@ const SCAN_LEN_MAX: usize = 100;
 const TOLD_AT_ONCE: u64 = 1024;
 
 /// Counts and times of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     pub(super) times: [Histogram; Kind::ALL.len()],
     /// Delays from the due time of each request until it was begun (open loop).
@@ -76,9 +76,18 @@ pub(super) struct Worker<'a> {
     value: Vec<u8>,
     read: Vec<u8>,
     fault: Option<BenchError>,
+    /// True for the writer beside a workload.
+    is_beside: bool,
 }
 
 impl<'a> Worker<'a> {
+    /// Creates the writer beside a workload.
+    pub(super) fn beside(shared: &'a Shared<'a>, seed: u64) -> Result<Worker<'a>, BenchError> {
+        let count = shared.population.count();
+        let chooser = Chooser::new(Workload::Overwrite, count, 0, shared.options.seed);
+        Ok(Worker { chooser, is_beside: true, ..Worker::new(shared, seed)? })
+    }
+
     pub(super) fn new(shared: &'a Shared<'a>, seed: u64) -> Result<Worker<'a>, BenchError> {
         let Shared { options, workload, .. } = *shared;
         let (names, values) = options.makers()?;
@@ -96,6 +105,7 @@ impl<'a> Worker<'a> {
             value: Vec::new(),
             read: Vec::new(),
             fault: None,
+            is_beside: false,
         })
     }
 
@@ -116,16 +126,21 @@ impl<'a> Worker<'a> {
                     due
                 }
             };
-            let kind = self.shared.workload.kind(&mut self.rng);
+            let kind = match self.is_beside {
+                true => Kind::Update,
+                false => self.shared.workload.kind(&mut self.rng),
+            };
             self.carry_out(kind)?;
             now = clock.now();
             self.tally.times[kind as usize].record(now.since(due));
             self.tally.operations += 1;
-            if (number + 1).is_multiple_of(TOLD_AT_ONCE) {
+            if (number + 1).is_multiple_of(TOLD_AT_ONCE) && !self.is_beside {
                 self.shared.done.fetch_add(TOLD_AT_ONCE, Relaxed);
             }
         }
-        self.shared.done.fetch_add(self.tally.operations % TOLD_AT_ONCE, Relaxed);
+        if !self.is_beside {
+            self.shared.done.fetch_add(self.tally.operations % TOLD_AT_ONCE, Relaxed);
+        }
         Ok(self.tally)
     }
 

@@ -30,7 +30,7 @@ svg text{fill:var(--ink)}.title{font-weight:600;font-size:13px}.tick,.axis{fill:
 .l4{stroke:var(--c4)}.l5{stroke:var(--c5)}.l6{stroke:var(--c6)}.l7{stroke:var(--c7)}
 .whisker{fill:none;stroke-width:1.2;opacity:.65}details{margin:.4rem 0 1.6rem}
 summary{cursor:pointer;color:var(--soft)}
-ul{padding-left:1.2rem}.tables{overflow-x:auto}
+ul{padding-left:1.2rem}.tables{overflow-x:auto}td.fails{color:var(--c4);font-weight:600}
 pre{overflow-x:auto;border:1px solid var(--rule);padding:.6rem}
 ";
 
@@ -75,28 +75,27 @@ impl Page {
 
     /// Adds a table that is folded away.
     pub fn folded_table(&mut self, summary: &str, table: &Table) {
-        let _ = write!(
-            self.body,
-            "<details><summary>{}</summary><div class=\"tables\">",
-            escape(summary)
-        );
+        let _ = write!(self.body, "<details><summary>{}</summary>", escape(summary));
         self.table(table);
-        self.body.push_str("</div></details>\n");
+        self.body.push_str("</details>\n");
     }
 
-    /// Adds a table.
+    /// Adds a table, which scrolls by itself where the page is too narrow. A cell that begins with
+    /// FAIL is marked.
     pub fn table(&mut self, table: &Table) {
-        let _ = writeln!(self.body, "<p>{}</p><table><tr>", escape(&table.title));
+        let title = escape(&table.title);
+        let _ = writeln!(self.body, "<p>{title}</p><div class=\"tables\"><table><tr>");
         for column in &table.columns {
             let _ = write!(self.body, "<th>{}</th>", escape(column));
         }
         for row in &table.rows {
             self.body.push_str("</tr>\n<tr>");
             for cell in row {
-                let _ = write!(self.body, "<td>{}</td>", escape(cell));
+                let class = if cell.starts_with("FAIL") { " class=\"fails\"" } else { "" };
+                let _ = write!(self.body, "<td{class}>{}</td>", escape(cell));
             }
         }
-        self.body.push_str("</tr></table>\n");
+        self.body.push_str("</tr></table></div>\n");
     }
 
     /// Adds the results as `--json` prints them, folded away.
@@ -161,11 +160,13 @@ mod tests {
         page.section("s");
         let mut table = Table::new("t", &["x<y"]);
         table.row(vec!["<script>".into()]);
+        table.row(vec!["FAIL".into()]);
         page.table(&table);
         let folder = tempfile::tempdir().unwrap();
         let path = page.save(&folder.path().join("new"), "cache").unwrap();
         let html = entresol_media::files::read_to_string(&path).unwrap();
         assert!(!html.contains("http") && !html.contains("<script>") && !html.contains("<b>"));
         assert!(html.contains("x&lt;y") && html.ends_with("</html>\n"));
+        assert_eq!(html.matches("<td class=\"fails\">FAIL</td>").count(), 1);
     }
 }

@@ -32,6 +32,8 @@ pub enum Workload {
     /// 85% reads, 14% updates, 1% scans; popular ranges of keys, popular keys within them, and
     /// sizes of values and scans as in ZippyDB.
     Mixgraph,
+    /// Reads only; every key is equally popular.
+    Read,
 }
 
 /// Kind of a request.
@@ -83,7 +85,7 @@ pub(super) enum Request {
 impl Workload {
     /// All workloads: YCSB's in its recommended order, in which those that insert come last, then
     /// the others.
-    pub const ALL: [Workload; 10] = [
+    pub const ALL: [Workload; 11] = [
         Workload::Load,
         Workload::A,
         Workload::B,
@@ -93,6 +95,7 @@ impl Workload {
         Workload::E,
         Workload::Overwrite,
         Workload::OverwriteZipf,
+        Workload::Read,
         Workload::Mixgraph,
     ];
 
@@ -113,6 +116,7 @@ impl Workload {
             Workload::Overwrite => "overwrite",
             Workload::OverwriteZipf => "overwrite-zipf",
             Workload::Mixgraph => "mixgraph",
+            Workload::Read => "read",
         }
     }
 
@@ -122,7 +126,7 @@ impl Workload {
         let of_hundred = rng.u32(0..100);
         let (first, second, third) = match self {
             Workload::Load => return Kind::Insert,
-            Workload::C => return Kind::Read,
+            Workload::C | Workload::Read => return Kind::Read,
             Workload::Overwrite | Workload::OverwriteZipf => return Kind::Update,
             Workload::A => ((50, Kind::Read), (100, Kind::Update), Kind::Update),
             Workload::B => ((95, Kind::Read), (100, Kind::Update), Kind::Update),
@@ -141,7 +145,7 @@ impl Workload {
     pub(super) fn request(self) -> Request {
         match self {
             Workload::D => Request::Latest,
-            Workload::Overwrite => Request::Uniform,
+            Workload::Overwrite | Workload::Read => Request::Uniform,
             Workload::Mixgraph => Request::Ranges,
             _ => Request::Zipfian,
         }
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn shares_are_those_that_are_published() {
-        let shares: [(Workload, &[(Kind, u32)]); 10] = [
+        let shares: [(Workload, &[(Kind, u32)]); 11] = [
             (Workload::Load, &[(Kind::Insert, 100)]),
             (Workload::A, &[(Kind::Read, 50), (Kind::Update, 50)]),
             (Workload::B, &[(Kind::Read, 95), (Kind::Update, 5)]),
@@ -190,6 +194,7 @@ mod tests {
             (Workload::F, &[(Kind::Read, 50), (Kind::ReadModifyWrite, 50)]),
             (Workload::Overwrite, &[(Kind::Update, 100)]),
             (Workload::OverwriteZipf, &[(Kind::Update, 100)]),
+            (Workload::Read, &[(Kind::Read, 100)]),
             (Workload::Mixgraph, &[(Kind::Read, 85), (Kind::Update, 14), (Kind::Scan, 1)]),
         ];
         for (workload, expected) in shares {

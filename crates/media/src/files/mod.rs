@@ -4,9 +4,12 @@
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
+use std::num::NonZeroU64;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::Advice;
 
 mod replace;
 
@@ -252,6 +255,16 @@ pub fn create_writer(path: &Path) -> io::Result<Box<dyn io::Write + Send>> {
 /// If it cannot be opened, or the disk fails.
 pub fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+/// Begins to write these bytes of the file back to its disk, and does not wait for it.
+///
+/// # Errors
+/// If the file cannot be opened, or lies on no disk.
+pub fn begin_write_back(path: &Path, offset: u64, bytes: NonZeroU64) -> io::Result<()> {
+    let file = File::open(path)?;
+    // Pages that are not needed are written back before they are let go.
+    Ok(rustix::fs::fadvise(&file, offset, Some(bytes), Advice::DontNeed)?)
 }
 
 #[cfg(test)]

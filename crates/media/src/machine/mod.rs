@@ -12,9 +12,11 @@ use crate::files;
 
 mod disk;
 mod process;
+mod shutdown;
 
 pub use disk::{DiskReads, FileDisk};
 pub use process::ProcessMark;
+pub use shutdown::{ShutDown, shut_down_file_system};
 
 /// Makes the allocator return large buffers to the system when they are freed, regardless of their
 /// size. A server calls it once, when it starts.

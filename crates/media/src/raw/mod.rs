@@ -10,6 +10,7 @@
 //! - `probe`: loads and stores with given instructions, for measuring.
 //! - `racy`: copies and comparisons of memory that other threads may be writing.
 //! - `ring`: reads and writes through io_uring.
+//! - `shutdown`: the end of a file system, for tests.
 #![allow(unsafe_code)]
 
 pub(crate) mod allocator;
@@ -20,3 +21,4 @@ pub(crate) mod persist;
 pub(crate) mod probe;
 pub(crate) mod racy;
 pub(crate) mod ring;
+pub(crate) mod shutdown;

@@ -198,6 +198,7 @@ fn outcome(seed: u64) -> Result<Outcome, String> {
     checks.extend(fault_checks(seed)?);
     let mut scenario = scenario(&ways);
     scenario.push(others(seed, ways.dram)?);
+    scenario.push("`004-fig12-here` measures paging and own I/O on a file of this machine.".into());
     Ok(Outcome { scenario, checks, drawings: vec![ways.drawing()] })
 }
 

@@ -4,6 +4,7 @@ mod act;
 mod act_store;
 mod fig11;
 mod fig12;
+mod fig12_here;
 mod fig3;
 mod fig4;
 mod fig4_here;
@@ -42,13 +43,19 @@ pub(super) const ENTRIES: &[Entry] = &[
 ];
 
 /// Entries that are measured on the machine at hand.
-pub(super) const MEASURED: &[Entry] = &[Entry {
-    part: HERE,
-    ..entry("004-fig4", "the same breakdown of reads of a file here", fig4_here::fig4_here)
-}];
+pub(super) const MEASURED: &[Entry] = &[
+    here("004-fig4", "the same breakdown of reads of a file here", fig4_here::fig4_here),
+    here("004-fig12", "paging and own I/O on a file here", fig12_here::fig12_here),
+];
 
 /// Part of a figure that is measured on the machine at hand.
-const HERE: &str = "-here";
+const fn here(
+    name: &'static str,
+    about: &'static str,
+    run: fn(&super::Settings) -> super::Outcome,
+) -> Entry {
+    Entry { part: "-here", ..entry(name, about, run) }
+}
 
 const fn entry(
     name: &'static str,

@@ -67,7 +67,8 @@ impl Scene {
 }
 
 /// Returns true if an error may come from a drive in trouble.
-fn is_of_trouble(error: &StoreError) -> bool {
+#[must_use]
+pub fn is_of_trouble(error: &StoreError) -> bool {
     match error {
         StoreError::File(_) => !error.is_damage(),
         StoreError::Io { .. } | StoreError::Failed { .. } => true,

@@ -30,6 +30,7 @@ use entresol_simulated::disk::Disk;
 use crate::{Batch, Kvdb, KvdbOptions, StoreError};
 use after::Shared;
 pub use arrange::Arrangement;
+pub use carry_out::is_of_trouble;
 use carry_out::{Scene, carry_out, draw_key};
 use drives::Drives;
 pub use drives::{Failing, Trouble};

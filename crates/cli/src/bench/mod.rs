@@ -1,10 +1,12 @@
 //! `entresol bench`: measures the cache, indexes or a store in process, loads a server, replays a
 //! trace.
 
+mod act;
+mod curve;
+mod extend;
+
 use std::time::Duration;
 
-use crate::act;
-use crate::curve;
 use crate::interrupt;
 use crate::output::Output;
 use crate::trace;
@@ -37,6 +39,9 @@ enum Command {
     Cache(Box<CacheArguments>),
     /// Measure the response time at load of a cache, a store, a server or a raw medium.
     Curve(Box<curve::Arguments>),
+    /// Measure data beyond the memory: in mapped files, which the system pages, and in a cache that
+    /// reads its file itself.
+    Extend(Box<extend::Arguments>),
     /// Measure indexes in process: in real time on memory, or with counts on a model in virtual
     /// time.
     Index(Box<IndexArguments>),
@@ -218,6 +223,7 @@ fn probing(text: &str) -> Result<Probing, String> {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Command::Act(arguments) => act::run(arguments),
+        Command::Extend(arguments) => extend::run(arguments),
         Command::Cache(arguments) => match (&arguments.load.server, &arguments.against.against) {
             (None, _) => match &arguments.direct.medium {
                 MediumSpec::Dram => in_process(arguments),
