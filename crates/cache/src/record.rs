@@ -249,12 +249,19 @@ impl NewRecord<'_> {
         8 + optional + self.key.len()
     }
 
-    /// Returns the bytes of the whole record, rounded up to the start of the next; `elsewhere` is
-    /// true if the value lies elsewhere.
-    #[inline]
+    /// Returns the bytes of the record, rounded up to the start of the next; `elsewhere` is true if
+    /// the value lies elsewhere.
     pub(crate) fn record_bytes(&self, elsewhere: bool) -> u64 {
-        let is_here = !elsewhere || self.marks & mark::PIECES != 0;
-        let value = if is_here { self.value_len } else { 0 };
+        if self.marks & mark::PIECES == 0 {
+            return self.whole_record_bytes(elsewhere);
+        }
+        ((self.head_bytes(elsewhere) + self.value_len) as u64).next_multiple_of(UNIT)
+    }
+
+    /// Returns the bytes of the record like `record_bytes`, of a value that does not lie in pieces.
+    #[inline]
+    pub(crate) fn whole_record_bytes(&self, elsewhere: bool) -> u64 {
+        let value = if elsewhere { 0 } else { self.value_len };
         ((self.head_bytes(elsewhere) + value) as u64).next_multiple_of(UNIT)
     }
 

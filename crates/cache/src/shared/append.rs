@@ -255,7 +255,7 @@ impl Shard {
     ) -> Result<Place, NoPlace> {
         let space = &items.space;
         let elsewhere = space.records.values.is_elsewhere();
-        let record_bytes = record.record_bytes(elsewhere);
+        let record_bytes = record.whole_record_bytes(elsewhere);
         let value_bytes = if elsewhere { record.value_len as u64 } else { 0 };
         let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
         if class == 0

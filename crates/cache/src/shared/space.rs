@@ -171,11 +171,19 @@ impl Space {
     /// The mark comes last: a thread that empties the segment skips records that bear it, and waits
     /// for the bucket's lock at any other. Once it is set, the segment may begin another life.
     pub(crate) fn retire(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
-        if head.has(mark::PIECES) {
-            return self.retire_with_pieces(location, head, change);
+        let leader = self.records.leader_of_item(head);
+        let value_bytes = match leader {
+            Some(_) => self.records.bytes_beside(head),
+            None if self.records.values.is_elsewhere() => head.value_len as u64,
+            None => 0,
+        };
+        let hole = self.retire_record(location, head, value_bytes, change);
+        if let Some(leader) = leader {
+            // Its pieces are free for others now: a restart would not find the record, and no slot
+            // names it.
+            self.end_value(leader);
         }
-        let value_bytes = if head.is_elsewhere() { head.value_len as u64 } else { 0 };
-        self.retire_record(location, head, value_bytes, change)
+        hole
     }
 
     /// Declares a record dead like `retire`, but leaves the pieces of its value, which has another
@@ -187,20 +195,6 @@ impl Space {
         change: impl FnOnce(),
     ) -> Option<Hole> {
         self.retire_record(location, head, self.records.bytes_beside(head), change)
-    }
-
-    /// Pieces are free for others once a restart would not find the record, and no slot names it.
-    #[cold]
-    fn retire_with_pieces(
-        &self,
-        location: u64,
-        head: &Head,
-        change: impl FnOnce(),
-    ) -> Option<Hole> {
-        let leader = self.records.leader_of(head);
-        let hole = self.retire_record(location, head, self.records.bytes_beside(head), change);
-        self.end_value(leader);
-        hole
     }
 
     #[inline(always)]
