@@ -98,21 +98,23 @@ pub fn child(
         tracer::be_traced()?;
     }
     let out: &Out = &Mutex::new(out);
-    let mut writers = Vec::from_iter((0..THREADS).map(|it| Writer::of(seed, round, it, harm)));
+    let faults = faults.as_ref();
+    let writer = |thread| Writer::of(stream(seed, round, thread), thread, harm, faults);
+    let mut writers = Vec::from_iter((0..THREADS).map(writer));
     for opening in 1.. {
         match Kvdb::open_at(&place.path, options(place)) {
             Ok(store) => {
                 write_all(&store, &mut writers, out)?;
                 let closed = store.close();
-                closed.or_else(|error| forgive(faults.as_ref(), &error))?;
+                closed.or_else(|error| forgive(faults, &error))?;
             }
             Err(_) if harm == Harm::Shutdown => await_the_end(out)?,
             Err(error) => {
-                forgive(faults.as_ref(), &error)?;
+                forgive(faults, &error)?;
                 report(out, NOT_OPENED)?;
             }
         }
-        match faults.as_ref().map(|it| it.lasting) {
+        match faults.map(|it| it.lasting) {
             Some(Lasting::Once) if opening < OPENINGS_MAX => {}
             Some(Lasting::Once) => {
                 let what = format!("one call failed, and {opening} openings ended in errors");
@@ -157,7 +159,7 @@ fn await_the_end(out: &Out) -> Result<(), BenchError> {
 }
 
 /// Lets all threads write until the store takes no more.
-fn write_all(store: &Kvdb, writers: &mut [Writer], out: &Out) -> Result<(), BenchError> {
+fn write_all(store: &Kvdb, writers: &mut [Writer<'_>], out: &Out) -> Result<(), BenchError> {
     std::thread::scope(|scope| {
         let threads = writers.iter_mut().map(|it| scope.spawn(move || it.write_on(store, out)));
         let threads = Vec::from_iter(threads);
@@ -170,21 +172,19 @@ fn write_all(store: &Kvdb, writers: &mut [Writer], out: &Out) -> Result<(), Benc
 }
 
 /// A writing thread.
-struct Writer {
+struct Writer<'a> {
     thread: u8,
     writes: Rng,
     other: Rng,
     /// Write that was refused, and may be there or not. It is tried again before any other.
     refused: Option<Vec<Change>>,
     harm: Harm,
-    faults: Option<Faults>,
+    faults: Option<&'a Faults>,
 }
 
-impl Writer {
-    fn of(seed: u64, round: u64, thread: u8, harm: Harm) -> Writer {
-        let mut writes = stream(seed, round, thread);
+impl<'a> Writer<'a> {
+    fn of(mut writes: Rng, thread: u8, harm: Harm, faults: Option<&'a Faults>) -> Writer<'a> {
         let other = Rng::named(writes.next_u64(), "other");
-        let faults = (harm == Harm::Faults).then(|| Faults::of(seed, round));
         Writer { thread, writes, other, refused: None, harm, faults }
     }
 
@@ -215,7 +215,7 @@ impl Writer {
         for attempt in 1.. {
             let Err(error) = trial::write(store, changes) else { break };
             self.pass(&error, out)?;
-            let lasting = self.faults.as_ref().map(|it| it.lasting);
+            let lasting = self.faults.map(|it| it.lasting);
             let is_vain = lasting == Some(Lasting::ForEver) && attempt >= TRIES_IN_VAIN;
             if matches!(error, StoreError::Failed { .. }) || is_vain {
                 return Ok(false);
@@ -241,7 +241,7 @@ impl Writer {
         if self.harm == Harm::Shutdown {
             return await_the_end(out);
         }
-        forgive(self.faults.as_ref(), error)?;
+        forgive(self.faults, error)?;
         report(out, REFUSED)
     }
 }

@@ -50,9 +50,8 @@ impl Machine {
         run(Command::new("mount").args(["-o", "loop,commit=300"]).arg(&self.image).arg(&self.mount))
     }
 
-    /// Writes a few parts of the store's files back, and then shuts the file system down.
-    pub(super) fn crash(&self, rng: &mut Rng) -> Result<(), BenchError> {
-        let failed = |source| BenchError::System { what: "shutting a file system down", source };
+    /// Writes a few parts of the store's files back, as the system does at any time.
+    pub(super) fn write_back(&self, rng: &mut Rng) {
         let store = self.store();
         let names = LocalDirectory::open_existing(&store).and_then(|it| it.list());
         for entry in names.unwrap_or_default() {
@@ -66,6 +65,11 @@ impl Machine {
             let bytes = NonZeroU64::MIN.saturating_add(rng.below(BACK_BYTES_MAX));
             let _ = files::begin_write_back(&path, offset, bytes);
         }
+    }
+
+    /// Shuts the file system down.
+    pub(super) fn shut_down(&self, rng: &mut Rng) -> Result<(), BenchError> {
+        let failed = |source| BenchError::System { what: "shutting a file system down", source };
         let how = [ShutDown::Flush, ShutDown::FlushJournal, ShutDown::AtOnce][rng.index(3)];
         shut_down_file_system(&self.mount, how).map_err(failed)
     }

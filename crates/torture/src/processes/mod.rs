@@ -37,10 +37,9 @@ use life::{Ended, Life, Told};
 use machine::Machine;
 
 /// Harm that comes to a child before it is killed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
     /// None.
-    #[default]
     Kill,
     /// System calls for the store's files fail.
     Faults,
