@@ -226,7 +226,7 @@ pub fn yield_now() {
 
 /// Marks a point where the seed of a world may let another thread run; does nothing outside.
 /// Regions, files and locks have such points already; code on atomics alone has none of its own.
-#[inline]
+#[inline(always)]
 #[track_caller]
 pub fn step() {
     if Schedule::is_inside() {

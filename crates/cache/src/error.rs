@@ -50,22 +50,20 @@ pub enum OpenError {
         /// Bytes that the resource has.
         available: ByteSize,
     },
-    /// The largest value does not fit into a segment.
+    /// The cache cannot hold the largest value.
     #[error(
-        "the value limit of tenant '{tenant}' is {given}, but a segment of {segment} holds values \
-         up to {most}: lower it, or raise the segment size (at most {segment_max})"
+        "the value limit of tenant '{tenant}' is {given}; it can be at most {most} here, since \
+         {because}"
     )]
     ValueTooLarge {
         /// Tenant concerned.
         tenant: String,
         /// Value limit that was given.
         given: ByteSize,
-        /// Bytes of a segment.
-        segment: ByteSize,
-        /// Largest value that such a segment holds.
+        /// Largest limit that would do.
         most: ByteSize,
-        /// Largest segment that can be configured.
-        segment_max: ByteSize,
+        /// Reason for that limit.
+        because: String,
     },
     /// The segment size is out of range or not a multiple of a page.
     #[error(

@@ -6,7 +6,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"ENTCACHE";
 pub(crate) const LABEL_BYTES: u64 = 4096;
 /// Format number of segments on a medium, of snapshots and of maps. State of another format is not
 /// used: the cache starts empty.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// Identity of the cache that the segments belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,6 +29,7 @@ mod index;
 mod label;
 pub mod media;
 mod ops;
+mod pieces;
 mod record;
 mod restart;
 mod segment;
@@ -42,6 +43,7 @@ mod worker;
 pub use cache::Cache;
 pub use config::{
     Config, Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
+    VALUE_BYTES_MAX,
 };
 pub use error::{CloseError, OpenError, ResizeError};
 pub use ops::{

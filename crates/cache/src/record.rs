@@ -11,12 +11,13 @@
 //! | key length | key |
 //! | value length | the value, if it lies here |
 //!
-//! The marks say which of these are there. Bit 30 of the second word, `MORE`, is the format's room
-//! for what a value on several media, or in several pieces, needs beside its key; records without
-//! it pay nothing for that.
+//! The marks say which of these are there. Under the mark `PIECES` the value lies in pieces: their
+//! list ([`crate::pieces`]) is here, with the value's rest behind it if values lie here, and the
+//! length above is that of both. If values lie elsewhere, the offset and checksum are the rest's.
 //!
-//! Records start at multiples of four bytes. Everything but the second word and the expiry is
-//! written before the record is published and never again.
+//! Records start at multiples of four bytes. Everything but the second word, the expiry, and the
+//! token and the list of a value in pieces is written before the record is published and never
+//! again.
 
 use std::sync::atomic::Ordering;
 
@@ -42,9 +43,8 @@ pub(crate) mod mark {
     pub(crate) const WIN_SENT: u32 = 1 << 28;
     /// A client may know its token, so its place must not be used again under that token.
     pub(crate) const CAS_SEEN: u32 = 1 << 29;
-    /// Further fields follow the key: the number of the value's medium, and the pieces that the
-    /// value lies in. No version writes them yet, and a restart takes no such record over.
-    pub(crate) const MORE: u32 = 1 << 30;
+    /// The value lies in pieces, and their list takes its place in the record.
+    pub(crate) const PIECES: u32 = 1 << 30;
     /// Dead: the index's slots no longer name the record.
     pub(crate) const DEAD: u32 = 1 << 31;
 }
@@ -53,6 +53,7 @@ pub(crate) mod mark {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) key_len: usize,
+    /// Bytes of the value, or of the list of its pieces and a rest that lies in the record.
     pub(crate) value_len: usize,
     pub(crate) marks: u32,
     at: u64,
@@ -72,6 +73,18 @@ impl Head {
             at,
             elsewhere,
         }
+    }
+
+    /// Returns true if the value lies elsewhere as a whole.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere && !self.has(mark::PIECES)
+    }
+
+    /// Returns true if the value, or the rest of one in pieces, lies elsewhere.
+    #[inline]
+    pub(crate) fn has_place(&self) -> bool {
+        self.elsewhere
     }
 
     #[inline(always)]
@@ -104,16 +117,21 @@ impl Head {
         self.place_at() + 8 * u64::from(self.elsewhere)
     }
 
-    /// Returns the offset of an inline value.
+    /// Returns the offset of an inline value, or of the list of its pieces.
     #[inline]
     pub(crate) fn value_at(&self) -> u64 {
         self.key_at() + self.key_len as u64
     }
 
+    /// Returns the offset of the list of a value's pieces.
+    pub(crate) fn list_at(&self) -> u64 {
+        self.value_at()
+    }
+
     /// Returns the bytes of the record, rounded up to the start of the next.
     #[inline]
     pub(crate) fn record_bytes(&self) -> u64 {
-        let value = if self.elsewhere { 0 } else { self.value_len as u64 };
+        let value = if self.is_elsewhere() { 0 } else { self.value_len as u64 };
         (self.value_at() - self.at + value).next_multiple_of(UNIT)
     }
 
@@ -138,6 +156,13 @@ impl Head {
         }
     }
 
+    /// Changes the explicit token of a record that carries one, under its bucket's lock.
+    pub(crate) fn set_cas(&self, arena: &Direct, cas: u64) {
+        debug_assert!(self.has(mark::CAS), "a token is changed that the record does not carry");
+        arena.store_u32(self.cas_at(), cas as u32, Ordering::Relaxed);
+        arena.store_u32(self.cas_at() + 4, (cas >> 32) as u32, Ordering::Relaxed);
+    }
+
     /// Changes the expiry of a record that has one, under its bucket's lock.
     pub(crate) fn set_expiry(&self, arena: &Direct, expiry: Option<Seconds>) {
         debug_assert!(self.has(mark::EXPIRY));
@@ -153,9 +178,10 @@ impl Head {
         })
     }
 
-    /// Returns the offset in its segment and the checksum of a value that lies elsewhere.
+    /// Returns the offset in its segment and the checksum of a value that lies elsewhere, or of the
+    /// rest of one in pieces.
     pub(crate) fn place(&self, arena: &Direct) -> (u32, u32) {
-        debug_assert!(self.elsewhere);
+        debug_assert!(self.has_place());
         let at = self.place_at();
         (arena.load_u32(at, Ordering::Relaxed), arena.load_u32(at + 4, Ordering::Relaxed))
     }
@@ -185,18 +211,19 @@ impl Head {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) key: &'a [u8],
+    /// Bytes of the value, or of the list of its pieces and a rest that lies in the record.
     pub(crate) value_len: usize,
     pub(crate) client_flags: u32,
     pub(crate) expiry: Option<Seconds>,
     pub(crate) cas: Option<u64>,
-    /// Marks beyond those that the fields imply.
+    /// Marks beyond those that the fields imply; with `EXPIRY` there is room for one in any case.
     pub(crate) marks: u32,
     pub(crate) last_access: Seconds,
 }
 
 impl NewRecord<'_> {
     fn all_marks(&self, elsewhere: bool) -> u32 {
-        let mut marks = self.marks & !(mark::CLIENT_FLAGS | mark::EXPIRY | mark::CAS);
+        let mut marks = self.marks & !(mark::CLIENT_FLAGS | mark::CAS);
         if self.client_flags != 0 {
             marks |= mark::CLIENT_FLAGS;
         }
@@ -211,9 +238,9 @@ impl NewRecord<'_> {
         marks
     }
 
-    /// Returns the bytes of header and key.
+    /// Returns the bytes of header and key, of a value that lies `elsewhere` or not.
     #[inline]
-    pub(crate) fn head_bytes(&self, elsewhere: bool) -> usize {
+    fn head_bytes(&self, elsewhere: bool) -> usize {
         let marks = self.all_marks(elsewhere);
         let optional = 4 * usize::from(marks & mark::CLIENT_FLAGS != 0)
             + 4 * usize::from(marks & mark::EXPIRY != 0)
@@ -222,9 +249,18 @@ impl NewRecord<'_> {
         8 + optional + self.key.len()
     }
 
-    /// Returns the bytes of the whole record, rounded up to the start of the next.
-    #[inline]
+    /// Returns the bytes of the record, rounded up to the start of the next; `elsewhere` is true if
+    /// the value lies elsewhere.
     pub(crate) fn record_bytes(&self, elsewhere: bool) -> u64 {
+        if self.marks & mark::PIECES == 0 {
+            return self.whole_record_bytes(elsewhere);
+        }
+        ((self.head_bytes(elsewhere) + self.value_len) as u64).next_multiple_of(UNIT)
+    }
+
+    /// Returns the bytes of the record like `record_bytes`, of a value that does not lie in pieces.
+    #[inline]
+    pub(crate) fn whole_record_bytes(&self, elsewhere: bool) -> u64 {
         let value = if elsewhere { 0 } else { self.value_len };
         ((self.head_bytes(elsewhere) + value) as u64).next_multiple_of(UNIT)
     }

@@ -4,6 +4,11 @@
 //! evicting, and free again. Only the thread that moved a segment from sealed to evicting may empty
 //! it. After that move only shards that announced a write before it (`Writing`) still write to the
 //! segment, and the evicting thread waits for them.
+//!
+//! A segment that is a piece of a large value goes from free to that and back. The first piece of a
+//! value leads the others: it names the next one, as each does, and is queued for eviction while
+//! its item lives. The value's segments are freed when its item has died and its last reader has
+//! let go, whichever comes later.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -30,6 +35,10 @@ pub(crate) enum State {
     Writing = 2,
     Sealed = 3,
     Evicting = 4,
+    /// A piece of a large value.
+    Piece = 5,
+    /// The first piece of the value of a live item.
+    Leader = 6,
 }
 
 impl State {
@@ -39,6 +48,8 @@ impl State {
             2 => State::Writing,
             3 => State::Sealed,
             4 => State::Evicting,
+            5 => State::Piece,
+            6 => State::Leader,
             _ => State::Free,
         }
     }
@@ -64,6 +75,14 @@ pub(crate) struct Segment {
     pub(crate) deadline: AtomicU32,
     /// One more than the number of the write buffer that holds its values; 0 without a buffer.
     pub(crate) buffer: AtomicU32,
+    /// Location of the record of the value that it leads. Changed under the record's bucket's lock.
+    owner: AtomicU64,
+    /// One more than the number of the value's next piece; 0 for the last.
+    next: AtomicU32,
+    /// Number of the value's pieces, if it leads them.
+    pieces: AtomicU32,
+    /// Readers of the value that it leads, and a mark once the value's item has died.
+    pins: AtomicU32,
 }
 
 impl Segment {
@@ -123,11 +142,76 @@ impl Segment {
         self.live.fetch_add(LIVE_ITEM + bytes, Ordering::Relaxed);
     }
 
+    /// Adds the bytes of a live item's pieces.
+    pub(crate) fn add_live_pieces(&self, bytes: u64) {
+        self.live.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Removes an item from the live ones. Returns true if it was the last.
     #[inline]
     pub(crate) fn remove_live(&self, bytes: u64) -> bool {
         let item = LIVE_ITEM + bytes;
         self.live.fetch_sub(item, Ordering::Relaxed) == item
+    }
+
+    /// Makes it a piece of a value that is being written: the next one and, of the first, the
+    /// number of pieces. The writer pins the value.
+    pub(crate) fn link(&self, next: Option<u32>, pieces: u32) {
+        self.next.store(next.map_or(0, |next| next + 1), Ordering::Relaxed);
+        self.pieces.store(pieces, Ordering::Relaxed);
+        self.pins.store(u32::from(pieces > 0), Ordering::Relaxed);
+    }
+
+    /// Returns the next piece of the value.
+    pub(crate) fn next_piece(&self) -> Option<u32> {
+        self.next.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Returns the number of pieces that it leads.
+    pub(crate) fn pieces(&self) -> u32 {
+        self.pieces.load(Ordering::Relaxed)
+    }
+
+    /// Returns the location of the record whose value it leads.
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner.load(Ordering::Acquire)
+    }
+
+    /// Changes the location of the record whose value it leads.
+    pub(crate) fn set_owner(&self, location: u64) {
+        self.owner.store(location, Ordering::Release);
+    }
+
+    /// Keeps the value that it leads from being freed, under the lock of its item's buckets.
+    pub(crate) fn pin(&self) {
+        let before = self.pins.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before & DEAD == 0, "a value without an item was pinned");
+    }
+
+    /// Ends a pin. Returns true if the value is to be freed now.
+    pub(crate) fn unpin(&self) -> bool {
+        let before = self.pins.fetch_sub(1, Ordering::AcqRel);
+        assert!(before & !DEAD != 0, "a value was let go that nothing pinned");
+        before == DEAD | 1
+    }
+
+    /// Marks the value that it leads as that of no item. Returns true if it is to be freed now.
+    pub(crate) fn mark_dead(&self) -> bool {
+        let before = self.pins.fetch_or(DEAD, Ordering::AcqRel);
+        assert!(before & DEAD == 0, "the item of a value died twice");
+        before == 0
+    }
+
+    /// Returns true if the value that it leads is that of no item.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.pins.load(Ordering::Acquire) & DEAD != 0
+    }
+
+    /// Ends its time as a piece: it is free now.
+    pub(crate) fn end_piece(&self) {
+        self.link(None, 0);
+        self.sequence.store(0, Ordering::SeqCst);
+        self.go_on(&[State::Piece], State::Free);
     }
 
     /// Every item was counted in once and out once, and by the same bytes.
@@ -164,6 +248,8 @@ impl Segment {
     }
 }
 
+/// Mark of a value whose item has died, beside the count of its readers.
+const DEAD: u32 = 1 << 31;
 /// One item in the word that counts live items and bytes.
 const LIVE_ITEM: u64 = 1 << 40;
 
@@ -294,7 +380,26 @@ impl Kind {
     }
 }
 
-/// Sealed segments, by kind in order of sealing, and free segments.
+/// Segment that was opened, or first piece of a value that was stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opened {
+    pub(crate) id: u32,
+    /// Sequence of its life.
+    pub(crate) sequence: u64,
+    /// Segments that it stands for.
+    pub(crate) weight: u32,
+}
+
+/// Oldest part of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// A sealed segment.
+    Segment(Kind, u32),
+    /// The first piece of a value.
+    Leader(u32),
+}
+
+/// Sealed segments, by kind in order of sealing, values in pieces, and free segments.
 #[derive(Debug)]
 pub(crate) struct Queues {
     sealed: Vec<VecDeque<u32>>,
@@ -302,8 +407,16 @@ pub(crate) struct Queues {
     classes: [u64; 2],
     /// Segments in use of the small and of the main log: open, being written, sealed or evicting.
     pub(crate) in_use: [u32; 2],
-    /// Newest segments of each log with the sequences of their lives, in order of opening.
-    pub(crate) young: [VecDeque<(u32, u64)>; 2],
+    /// First pieces of the values of each log's items, in order.
+    leaders: [VecDeque<u32>; 2],
+    /// Segments of the values of each log's items.
+    led: [u32; 2],
+    /// Segments that are pieces, those of values without an item included.
+    pub(crate) of_pieces: u32,
+    /// Newest segments of each log in order of opening.
+    pub(crate) young: [VecDeque<Opened>; 2],
+    /// Sum of their weights.
+    pub(crate) young_weight: [u32; 2],
     free: Vec<u32>,
     next_unused: u32,
     segments_max: u32,
@@ -315,7 +428,11 @@ impl Queues {
             sealed: vec![VecDeque::new(); QUEUES],
             classes: [0; 2],
             in_use: [0; 2],
+            leaders: [VecDeque::new(), VecDeque::new()],
+            led: [0; 2],
+            of_pieces: 0,
             young: [VecDeque::new(), VecDeque::new()],
+            young_weight: [0; 2],
             free: Vec::new(),
             next_unused: 0,
             segments_max,
@@ -324,18 +441,42 @@ impl Queues {
 
     /// Takes a free segment for a log.
     pub(crate) fn take_free(&mut self, log: Log) -> Option<u32> {
-        let id = self.free.pop().or_else(|| {
-            (self.next_unused < self.segments_max).then(|| {
-                self.next_unused += 1;
-                self.next_unused - 1
-            })
-        })?;
+        let id = self.take_any()?;
         self.in_use[log as usize] += 1;
         Some(id)
     }
 
+    /// Takes a free segment for a piece.
+    pub(crate) fn take_for_piece(&mut self) -> Option<u32> {
+        let id = self.take_any()?;
+        self.of_pieces += 1;
+        Some(id)
+    }
+
+    fn take_any(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            (self.next_unused < self.segments_max).then(|| {
+                self.next_unused += 1;
+                self.next_unused - 1
+            })
+        })
+    }
+
     /// Takes one particular segment, as a restart does; unused segments before it become free.
     pub(crate) fn take(&mut self, id: u32, log: Log) -> bool {
+        let taken = self.take_this(id);
+        self.in_use[log as usize] += u32::from(taken);
+        taken
+    }
+
+    /// Takes one particular segment for a piece, as a restart does.
+    pub(crate) fn take_this_for_piece(&mut self, id: u32) -> bool {
+        let taken = self.take_this(id);
+        self.of_pieces += u32::from(taken);
+        taken
+    }
+
+    fn take_this(&mut self, id: u32) -> bool {
         if let Some(position) = self.free.iter().position(|free| *free == id) {
             self.free.swap_remove(position);
         } else if id < self.next_unused || id >= self.segments_max {
@@ -344,7 +485,6 @@ impl Queues {
             self.free.extend(self.next_unused..id);
             self.next_unused = id + 1;
         }
-        self.in_use[log as usize] += 1;
         true
     }
 
@@ -353,6 +493,17 @@ impl Queues {
         let in_use = &mut self.in_use[log as usize];
         assert!(*in_use > 0, "segment {id} was freed, but the {log:?} log has none");
         *in_use -= 1;
+        self.free(id);
+    }
+
+    /// Takes back a segment that was a piece and is free now.
+    pub(crate) fn give_back_piece(&mut self, id: u32) {
+        assert!(self.of_pieces > 0, "segment {id} was freed, but none is a piece");
+        self.of_pieces -= 1;
+        self.free(id);
+    }
+
+    fn free(&mut self, id: u32) {
         let used = self.next_unused;
         assert!(id < used, "segment {id} was freed, but only {used} were ever taken");
         assert!(self.free.len() < used as usize, "segment {id} was freed, but all {used} are free");
@@ -384,6 +535,41 @@ impl Queues {
         }
     }
 
+    /// Queues a value at the end of a log.
+    pub(crate) fn push_leader(&mut self, log: Log, id: u32, pieces: u32) {
+        debug_assert!(self.leaders.iter().flatten().all(|led| *led != id), "{id} is queued twice");
+        self.leaders[log as usize].push_back(id);
+        self.led[log as usize] += pieces;
+    }
+
+    /// Takes a value out of its log. Eviction may have taken it out of the queue.
+    pub(crate) fn remove_leader(&mut self, log: Log, id: u32, pieces: u32) {
+        let queue = &mut self.leaders[log as usize];
+        if let Some(at) = queue.iter().position(|led| *led == id) {
+            queue.remove(at);
+        }
+        let led = &mut self.led[log as usize];
+        assert!(*led >= pieces, "a value of {pieces} segments leaves the {log:?} log, of {led}");
+        *led -= pieces;
+    }
+
+    /// Takes the oldest value of a log out of its queue; it still counts for the log.
+    pub(crate) fn pop_leader(&mut self, log: Log) -> Option<u32> {
+        self.leaders[log as usize].pop_front()
+    }
+
+    /// Returns the first piece of the oldest value of a log.
+    pub(crate) fn oldest_leader(&self, log: Log) -> Option<u32> {
+        self.leaders[log as usize].front().copied()
+    }
+
+    /// Returns the segments of values that no item has: they are being written, or read after
+    /// their items have died.
+    #[cfg(any(test, feature = "trial"))]
+    pub(crate) fn held(&self) -> u32 {
+        self.of_pieces - self.led.iter().sum::<u32>()
+    }
+
     /// Moves a sealed segment of the small log to the end of the main one; returns its new kind.
     pub(crate) fn move_to_main(&mut self, kind: Kind, id: u32) -> Kind {
         assert!(kind.log() == Log::Small, "segment {id} is moved to the main log, but is {kind:?}");
@@ -408,7 +594,12 @@ impl Queues {
 
     /// Returns the number of segments in use.
     pub(crate) fn used(&self) -> u32 {
-        self.in_use.iter().sum()
+        self.in_use.iter().sum::<u32>() + self.of_pieces
+    }
+
+    /// Returns the segments that a log's items take.
+    pub(crate) fn used_by(&self, log: Log) -> u32 {
+        self.in_use[log as usize] + self.led[log as usize]
     }
 
     /// Iterates over all sealed segments.

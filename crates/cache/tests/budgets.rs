@@ -187,10 +187,17 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     assert!(error.contains("DRAM quota") && error.contains("at least"), "{error}");
     let error = refused(Config::dram(ByteSize::gib(1 << 20)));
     assert!(error.contains("the machine"), "{error}");
-    let config =
-        Config { value_bytes_max: Some(ByteSize::mib(17)), ..Config::dram(ByteSize::gib(1)) };
-    let error = refused(config);
+    let limit = |bytes, dram| Config { value_bytes_max: Some(bytes), ..Config::dram(dram) };
+    let error = refused(limit(ByteSize::mib(17), ByteSize::mib(32)));
     assert!(error.contains("value limit") && error.contains("16MiB"), "{error}");
+    let error = refused(limit(ByteSize(1 + (1 << 30)), ByteSize::gib(3)));
+    assert!(error.contains("value limit") && error.contains("1GiB"), "{error}");
+    let small = Config {
+        segment_bytes: Some(ByteSize::kib(8)),
+        ..limit(ByteSize::mib(2), ByteSize::mib(32))
+    };
+    let error = refused(small);
+    assert!(error.contains("segments have 8KiB"), "{error}");
     let segment_bytes = Some(ByteSize(100_000));
     let error = refused(Config { segment_bytes, ..Config::dram(ByteSize::gib(1)) });
     assert!(error.contains("segment size") && error.contains("4KiB"), "{error}");

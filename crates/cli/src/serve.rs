@@ -129,7 +129,7 @@ struct TenantFlags {
     /// Size of a segment [default: derived from the quota].
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<String>,
-    /// Largest value that is accepted [default: 1MiB, or what fits a segment].
+    /// Largest value that is accepted [default: 1MiB less 64 bytes, or an eighth of a small quota].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<String>,
     /// Misses that eviction keeps few: objects or bytes [default: objects].

@@ -214,7 +214,7 @@ struct TenantArguments {
     /// Size of a segment; chosen from the quota unless given.
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<ByteSize>,
-    /// Largest value that is accepted [default: 1MiB, or what fits a segment].
+    /// Largest value that is accepted [default: 1MiB less 64 bytes, or an eighth of a small quota].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<ByteSize>,
     /// Misses that eviction keeps few: objects or bytes [default: objects].

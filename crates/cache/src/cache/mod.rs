@@ -221,6 +221,15 @@ impl Cache {
         more
     }
 
+    /// Checks, while no thread uses the cache, that no segment has leaked.
+    ///
+    /// # Errors
+    /// Returns a text that tells what does not add up.
+    #[cfg(any(test, feature = "trial"))]
+    pub(crate) fn check_pieces(&self) -> Result<(), String> {
+        self.shared.items.check_pieces()
+    }
+
     /// Closes the cache: finishes writes and, with a restart directory, saves everything in it.
     /// Workers must not be used afterwards.
     ///
@@ -257,7 +266,9 @@ fn gather(shared: &Shared) -> Statistics {
             continue;
         }
         segments += 1;
-        segments_small += u64::from(segment.kind().log() == Log::Small);
+        let is_piece = matches!(state, State::Piece | State::Leader);
+        let is_small = !is_piece && segment.kind().log() == Log::Small;
+        segments_small += u64::from(is_small);
         segments_open += u64::from(state == State::Open);
         segments_writing += u64::from(state == State::Writing);
         if segment.sequence.load(Ordering::SeqCst) >= flushed_below {

@@ -2,7 +2,8 @@
 //!
 //! A snapshot is a sequence of segments' records, each behind a head of 40 bytes that holds their
 //! checksum; its own length and the checksum of all heads are in the map, which alone decides if
-//! the snapshot is valid.
+//! the snapshot is valid. In DRAM the pieces of a segment's values follow its records, in the order
+//! of these; what a value has in its record is there.
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -14,6 +15,7 @@ use crate::cache::Cache;
 use crate::error::{CloseError, OpenError};
 use crate::index::Heat;
 use crate::ops::Expiry;
+use crate::pieces::List;
 use crate::record::{Head, UNIT, mark};
 use crate::restart::closing::{BLOCK_BYTES, Block, Closing};
 use crate::restart::{Left, Restart};
@@ -33,8 +35,18 @@ struct Saved {
     sequence: u64,
     value_used: u32,
     records: Vec<u8>,
+    /// Bytes of pieces of values that follow the records in a snapshot.
+    piece_bytes: u64,
     /// True if the map's bits tell which records are void.
     has_bits: bool,
+}
+
+/// A segment as a snapshot has it; its values in pieces are still to be read.
+struct FromSnapshot {
+    /// The segment, if its records are intact.
+    saved: Option<Saved>,
+    checksum: u32,
+    piece_bytes: u64,
 }
 
 impl Saved {
@@ -46,6 +58,7 @@ impl Saved {
         head[16..20].copy_from_slice(&(self.records.len() as u32).to_le_bytes());
         head[20..24].copy_from_slice(&crc32c(&self.records).to_le_bytes());
         head[24] = self.class;
+        head[28..36].copy_from_slice(&self.piece_bytes.to_le_bytes());
         let checksum = crc32c(&head[..HEAD_BYTES - 4]);
         head[HEAD_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
         head
@@ -57,7 +70,7 @@ impl Saved {
     }
 
     /// Reads the next segment of a snapshot; `Err` at its end or at damage.
-    fn read(input: &mut impl Read, record_bytes_max: u64) -> std::io::Result<(Option<Self>, u32)> {
+    fn read(input: &mut impl Read, record_bytes_max: u64) -> std::io::Result<FromSnapshot> {
         let damaged = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         let mut head = [0; HEAD_BYTES];
         input.read_exact(&mut head)?;
@@ -76,9 +89,11 @@ impl Saved {
             sequence: u64::from(word(0)) | u64::from(word(4)) << 32,
             value_used: word(12),
             records,
+            piece_bytes: u64::from(word(28)) | u64::from(word(32)) << 32,
             has_bits: false,
         };
-        Ok((intact.then_some(saved), checksum))
+        let piece_bytes = saved.piece_bytes;
+        Ok(FromSnapshot { saved: intact.then_some(saved), checksum, piece_bytes })
     }
 }
 
@@ -154,15 +169,21 @@ impl<'a> Restorer<'a> {
     /// Reads the snapshot twice: to check that it is the valid one, then to restore it. A segment
     /// whose records are damaged is left out.
     fn restore_snapshot(&self) -> u64 {
-        let each = |visit: &mut dyn FnMut(Option<Saved>)| -> std::io::Result<u32> {
+        type Visit<'v> = dyn FnMut(Option<Saved>, &mut dyn Read) + 'v;
+        let each = |visit: &mut Visit<'_>| -> std::io::Result<u32> {
             let input = self.restart.files.read_snapshot()?;
             let mut input = std::io::BufReader::with_capacity(1 << 20, input);
             let mut checksum = 0;
             loop {
                 match Saved::read(&mut input, self.records().segment_bytes) {
-                    Ok((saved, head)) => {
-                        checksum = crc32c_append(checksum, &head.to_le_bytes());
-                        visit(saved);
+                    Ok(read) => {
+                        checksum = crc32c_append(checksum, &read.checksum.to_le_bytes());
+                        let mut pieces = (&mut input).take(read.piece_bytes);
+                        visit(read.saved, &mut pieces);
+                        std::io::copy(&mut pieces, &mut std::io::sink())?;
+                        if pieces.limit() > 0 {
+                            return Err(std::io::Error::other("it ends within a value"));
+                        }
                     }
                     Err(end) if end.kind() == std::io::ErrorKind::UnexpectedEof => {
                         return Ok(checksum);
@@ -171,7 +192,7 @@ impl<'a> Restorer<'a> {
                 }
             }
         };
-        let cause = match each(&mut |_| ()) {
+        let cause = match each(&mut |_, _| ()) {
             Ok(sum) if sum == self.restart.snapshot_checksum() => None,
             Ok(_) => Some("its checksum is wrong".to_owned()),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
@@ -184,8 +205,8 @@ impl<'a> Restorer<'a> {
             return 0;
         }
         let mut items = 0;
-        let mut bring = |saved: Option<Saved>| match saved {
-            Some(saved) => items += self.bring_back(&saved),
+        let mut bring = |saved: Option<Saved>, pieces: &mut dyn Read| match saved {
+            Some(saved) => items += self.bring_back(&saved, pieces),
             None => self.restart.lose_segments(1),
         };
         if let Err(error) = each(&mut bring) {
@@ -206,7 +227,7 @@ impl<'a> Restorer<'a> {
         for (sequence, id) in saved {
             let saved = if self.restart.adds_up(id) { self.read_closing(id) } else { None };
             if let Some(saved) = saved.filter(|saved| saved.sequence == sequence) {
-                items += self.bring_back(&saved);
+                items += self.bring_back(&saved, &mut std::io::empty());
             } else {
                 self.restart.lose_segments(1);
             }
@@ -247,6 +268,7 @@ impl<'a> Restorer<'a> {
             sequence: decoded.sequence,
             value_used: decoded.value_used,
             records,
+            piece_bytes: 0,
             has_bits: true,
         })
     }
@@ -266,7 +288,7 @@ impl<'a> Restorer<'a> {
     }
 
     /// Puts a saved segment in its old place and its items into the index; returns their number.
-    fn bring_back(&self, saved: &Saved) -> u64 {
+    fn bring_back(&self, saved: &Saved, pieces: &mut dyn Read) -> u64 {
         let elsewhere = self.records().values.is_elsewhere();
         let lost = || {
             self.restart.lose_segments(1);
@@ -303,7 +325,7 @@ impl<'a> Restorer<'a> {
         segment.used.store(used as u32, Ordering::Relaxed);
         segment.value_used.store(saved.value_used, Ordering::Relaxed);
         segment.go_on(&[State::Free], State::Open);
-        let items = self.bring_items_back(id, saved);
+        let items = self.bring_items_back(id, saved, pieces);
         let live = segment.live_items();
         assert!(items == live, "{items} items of segment {id} came back, {live} are counted");
         if elsewhere {
@@ -320,7 +342,7 @@ impl<'a> Restorer<'a> {
         items
     }
 
-    fn bring_items_back(&self, id: u32, saved: &Saved) -> u64 {
+    fn bring_items_back(&self, id: u32, saved: &Saved, pieces: &mut dyn Read) -> u64 {
         let segment = self.records().segments.get(id);
         let base = self.records().base_of(id);
         let end = base + saved.records.len() as u64;
@@ -337,15 +359,15 @@ impl<'a> Restorer<'a> {
             let expiry = head.expiry(&self.records().arena);
             let expires = expiry != Expiry::Never;
             let void = head.has(mark::DEAD)
-                || head.has(mark::MORE)
                 || expiry.is_past(self.now)
                 || expires && self.restart.clock_ran_back
                 || saved.has_bits && self.restart.is_forgotten(id, at - base);
-            if void || !self.bring_item_back(at / UNIT, &head, saved.sequence) {
+            if !self.bring_record_back((at / UNIT, &head), saved.sequence, void, pieces) {
                 head.set_marks(&self.records().arena, mark::DEAD, 0);
                 self.space().forget_saved(at / UNIT);
             } else {
-                segment.add_live(self.records().item_bytes(&head));
+                let records = self.records();
+                segment.add_live(head.record_bytes() + records.bytes_beside(&head));
                 segment.extend_deadline(match expiry {
                     Expiry::At(second) => Some(second),
                     Expiry::Never | Expiry::Immediately => None,
@@ -359,6 +381,77 @@ impl<'a> Restorer<'a> {
             at = next;
         }
         items
+    }
+
+    /// Brings an item back, if it has not become void and every piece of its value is there.
+    fn bring_record_back(
+        &self,
+        (location, head): (u64, &Head),
+        sequence: u64,
+        void: bool,
+        pieces: &mut dyn Read,
+    ) -> bool {
+        if !head.has(mark::PIECES) {
+            return !void && self.bring_item_back(location, head, sequence);
+        }
+        let Some(list) = self.bring_pieces_back(head, void, pieces) else { return false };
+        let (space, records) = (self.space(), self.records());
+        let leader = list.segments[0];
+        space.link_pieces(&list.segments);
+        records.segments.get(leader).set_owner(location);
+        let is_back = self.bring_item_back(location, head, sequence);
+        if is_back {
+            let log = records.segment_at(location).kind().log();
+            space.queue_value(leader, log);
+        } else {
+            space.free_pieces(&list.segments);
+        }
+        is_back
+    }
+
+    /// Takes the pieces of a value again. In DRAM they are others, and are filled from the
+    /// snapshot, which is read behind them in any case.
+    fn bring_pieces_back(&self, head: &Head, void: bool, input: &mut dyn Read) -> Option<List> {
+        let (space, records) = (self.space(), self.records());
+        let list = records.list_of(head);
+        if records.values.is_elsewhere() {
+            let list = list.filter(|_| !void)?;
+            let is_back = space.take_pieces_again(&list.segments)
+                || mutation_site!("a value is restored only with its pieces");
+            return is_back.then_some(list);
+        }
+        if head.has(mark::DEAD) {
+            return None;
+        }
+        let mut pieces = input.take(records.bytes_in_pieces(head));
+        let list = list.filter(|_| !void).and_then(|list| self.read_pieces(list, &mut pieces));
+        let behind = std::io::copy(&mut pieces, &mut std::io::sink());
+        let list = list?;
+        if behind.is_err() {
+            space.free_pieces(&list.segments);
+            return None;
+        }
+        list.store(&records.arena, head.list_at());
+        Some(list)
+    }
+
+    /// Reads a value from a snapshot into free segments, if there are enough.
+    fn read_pieces(&self, list: List, input: &mut impl Read) -> Option<List> {
+        let (records, space) = (self.records(), self.space());
+        let mut segments = Vec::new();
+        let mut is_whole = space.take_pieces(list.segments.len(), &mut segments);
+        let mut buffer = Vec::new();
+        for chunk in records.cut.chunks(list.value_len) {
+            let Some(piece) = chunk.piece.filter(|_| is_whole) else { break };
+            buffer.resize(chunk.bytes, 0);
+            is_whole = input.read_exact(&mut buffer).is_ok();
+            records.arena.write(records.base_of(segments[piece]) + chunk.offset, &buffer);
+        }
+        if !is_whole {
+            space.free_pieces(&segments);
+            return None;
+        }
+        Some(List { segments, ..list })
     }
 
     /// Puts an item into the index; of two with one key the younger stays.
@@ -395,6 +488,40 @@ impl<'a> Restorer<'a> {
     }
 }
 
+/// Returns the lists of a segment's values whose pieces do not outlive the process, in the order of
+/// their records.
+fn lists_in_dram(space: &Space, id: u32) -> Vec<List> {
+    let records = &space.records;
+    let used = records.segments.get(id).used.load(Ordering::Acquire);
+    let mut lists = Vec::new();
+    if records.values.is_elsewhere() {
+        return lists;
+    }
+    let mut at = records.base_of(id);
+    let end = at + u64::from(used);
+    while at < end {
+        let head = records.head(at / UNIT);
+        if head.has(mark::PIECES) && !head.has(mark::DEAD) {
+            lists.extend(records.list_of(&head));
+        }
+        at += head.record_bytes();
+    }
+    lists
+}
+
+/// Writes the pieces of a value behind the records of its segment.
+fn write_pieces(space: &Space, list: &List, output: &mut impl Write) -> std::io::Result<()> {
+    let records = &space.records;
+    let mut buffer = Vec::new();
+    for chunk in records.cut.chunks(list.value_len) {
+        let Some(piece) = chunk.piece else { break };
+        buffer.clear();
+        records.append_piece(list.segments[piece], chunk.offset, chunk.bytes, &mut buffer);
+        output.write_all(&buffer)?;
+    }
+    Ok(())
+}
+
 /// Writes the records of all sealed segments; returns the checksum of their heads.
 fn write_snapshot(space: &Space, restart: &Restart) -> std::io::Result<u32> {
     let mut ids: Vec<u32> = space.logs.queues.lock().all_sealed().collect();
@@ -407,11 +534,19 @@ fn write_snapshot(space: &Space, restart: &Restart) -> std::io::Result<u32> {
         if sequence < flushed_below {
             continue;
         }
-        let saved = Saved { id, class, sequence, value_used, records, has_bits: false };
+        let lists = lists_in_dram(space, id);
+        let cut = space.records.cut;
+        let in_pieces = |list: &List| list.value_len - cut.parts(list.value_len).1;
+        let piece_bytes = lists.iter().map(in_pieces).sum();
+        let saved =
+            Saved { id, class, sequence, value_used, records, piece_bytes, has_bits: false };
         let head = saved.head();
         checksum = crc32c_append(checksum, &head[HEAD_BYTES - 4..]);
         output.write_all(&head)?;
         output.write_all(&saved.records)?;
+        for list in &lists {
+            write_pieces(space, list, &mut output)?;
+        }
     }
     output.flush()?;
     drop(output);
@@ -453,8 +588,7 @@ mod tests {
             cache.close().unwrap();
             let restart = cache.shared.space().restart.as_ref().unwrap();
             let mut bytes = restart.files.read_snapshot().unwrap();
-            let (saved, _) = Saved::read(&mut bytes, 1 << 20).unwrap();
-            let mut saved = saved.unwrap();
+            let mut saved = Saved::read(&mut bytes, 1 << 20).unwrap().saved.unwrap();
             damage(&mut saved);
             let mut output = restart.files.write_snapshot().unwrap();
             output.write_all(&saved.head()).unwrap();

@@ -62,7 +62,8 @@ pub struct Config {
     pub medium_bytes: ByteSize,
     /// Bytes of a segment; derived from the quota if absent.
     pub segment_bytes: Option<ByteSize>,
-    /// Largest value that is accepted; if absent, 1 MiB or what fits into a segment.
+    /// Largest value that is accepted; if absent, 1 MiB less its header, or an eighth of a small
+    /// quota.
     pub value_bytes_max: Option<ByteSize>,
     /// Misses that eviction keeps few.
     pub favour: Favour,
@@ -102,12 +103,14 @@ impl Config {
     }
 }
 
-/// Largest segment: a value's length has 24 bits.
+/// Largest value, as in memcached.
+pub const VALUE_BYTES_MAX: ByteSize = ByteSize::gib(1);
+/// Largest segment: the length of a value in one has 24 bits.
 pub const SEGMENT_BYTES_MAX: ByteSize = ByteSize::mib(16);
 /// Smallest segment.
 pub const SEGMENT_BYTES_MIN: ByteSize = ByteSize::kib(8);
 /// Fewest segments that a quota may hold: open ones take at most an eighth of it.
 pub const SEGMENTS_MIN: u64 = 8;
-/// Bytes of a segment that are reserved, besides those of the largest value, if a limit of values
-/// is given: for a header, the longest key and the closing block.
+/// Bytes of a segment on a block file that are reserved besides those of the largest value: for a
+/// header, the longest key and the closing block.
 pub const SEGMENT_OVERHEAD_BYTES: u64 = 512;

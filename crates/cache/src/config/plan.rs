@@ -6,8 +6,10 @@ use entresol_media::{MediumKind, machine};
 
 use crate::config::{
     Config, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
+    VALUE_BYTES_MAX,
 };
 use crate::error::{OpenError, ResizeError};
+use crate::pieces::Cut;
 use crate::segment::CLASSES;
 
 const PAGE: u64 = 4096;
@@ -16,19 +18,23 @@ const SEGMENT_BYTES_DEFAULT: u64 = 2 << 20;
 /// Segments of a quota unless their size is given: eviction forgets whole segments, so that fewer
 /// would cost hits, and what is open, spare or freed ahead is this small a part of the quota.
 const SEGMENTS_DEFAULT: u64 = 128;
-/// Smallest quota whose segments take a value of the default limit, less its header, as memcached
-/// does: below 128 MiB this costs some of the segments above.
+/// Smallest quota on a block file whose segments take a value of the default limit: below 128 MiB
+/// this costs some of the segments above.
 const QUOTA_OF_LARGE_VALUES: u64 = 64 << 20;
 /// Fewest segments of a size that was chosen for another quota: as long as it has so many, a cache
 /// whose quota was changed finds its state after a restart.
 const SEGMENTS_SAVED_MIN: u64 = 64;
 /// Smallest segment that is chosen for values elsewhere, where each costs a request to the medium.
 const SEGMENT_BYTES_ELSEWHERE: u64 = 64 << 10;
-/// Largest value that is accepted unless a limit is given.
-const VALUE_BYTES_DEFAULT: u64 = 1 << 20;
-/// Bytes of a segment in DRAM that are not a value's, if no limit is given: a value of the greatest
-/// length goes with a key of at least 40 bytes.
-const RECORD_BYTES: u64 = 64;
+/// Largest value that is accepted unless a limit is given: 1 MiB less a header, as in memcached,
+/// which refuses a value of exactly 1 MiB.
+const VALUE_BYTES_DEFAULT: u64 = (1 << 20) - 64;
+/// Part of a small quota that a value may take, unless a limit is given.
+const VALUE_SHARE_DEFAULT: u64 = 8;
+/// Part of a quota that a value may take if a limit is given, as in memcached.
+const VALUE_SHARE: u64 = 2;
+/// Part of a segment that the list of a value's pieces takes at most.
+const LIST_SHARE: u64 = 4;
 /// Fewest write buffers: one for each of a shard's logs, one for upkeep's, and one that is being
 /// written.
 const BUFFERS_MIN: u64 = 4;
@@ -57,6 +63,10 @@ pub(crate) struct Plan {
     pub(crate) arena_bytes: u64,
     pub(crate) arena_huge_pages: bool,
     pub(crate) value_bytes_max: u64,
+    /// Largest value that is accepted and lies in its record, or behind the other values of its
+    /// segment.
+    pub(crate) whole_bytes_max: u64,
+    pub(crate) cut: Cut,
     pub(crate) table_bytes_max: u64,
     pub(crate) tags_bytes_max: u64,
     pub(crate) dram_bytes: u64,
@@ -64,6 +74,8 @@ pub(crate) struct Plan {
     /// Largest quota of the medium that a later resize may set.
     pub(crate) medium_capacity: u64,
     pub(crate) shards: usize,
+    /// Number of threads that hold a worker.
+    pub(crate) workers: u64,
     /// Open segments of each log in a shard.
     pub(crate) open_slots: usize,
     /// Segments that are left over for evictions to copy items into.
@@ -100,6 +112,7 @@ impl Plan {
         }
         let segment_bytes = segment_bytes(config, quota.0, saved)?;
         check_quota(config, quota_name, quota, segment_bytes)?;
+        let value_bytes_max = value_bytes_max(config, (quota_name, quota.0), segment_bytes)?;
         let buffers = buffers(config, segment_bytes)?;
         let open_limit = match buffers {
             Some(buffers) => u64::from(buffers / 2).min(quota.0 / OPEN_SHARE / segment_bytes),
@@ -127,13 +140,16 @@ impl Plan {
             // torn.
             arena_bytes: segments_max * stride + PAGE,
             arena_huge_pages: inline && config.huge_pages,
-            value_bytes_max: value_bytes_max(config, segment_bytes).0,
+            value_bytes_max,
+            whole_bytes_max: value_bytes_max.min(whole_bytes_max(config, segment_bytes)),
+            cut: Cut::into(segment_bytes),
             table_bytes_max: (machine_bytes / 2).min(tables.max(TABLE_BYTES_LEAST)),
             tags_bytes_max: (machine_bytes / 8).min((tables / 4).max(TABLE_BYTES_LEAST)),
             dram_bytes: config.dram_bytes.0,
             medium_bytes: config.medium_bytes.0,
             medium_capacity: segments_max * segment_bytes,
             shards,
+            workers: config.workers.max(1) as u64,
             open_slots: (open_limit / (2 * shards + 1)).clamp(1, CLASSES),
             spare_segments: (segments / SEGMENTS_DEFAULT).clamp(1, shards as u64),
             buffers: buffers.unwrap_or(0),
@@ -168,13 +184,54 @@ impl Plan {
     }
 }
 
+/// Returns the largest value that does not lie in pieces.
+fn whole_bytes_max(config: &Config, segment_bytes: u64) -> u64 {
+    if has_pieces(config) { Cut::into(segment_bytes).rest_max() } else { u64::MAX }
+}
+
+/// Returns true if large values lie in pieces. On a block file they do not: a writer must not wait
+/// for it, and write buffers are few.
+fn has_pieces(config: &Config) -> bool {
+    config.medium.kind() != MediumKind::File
+}
+
 /// Returns the largest value that a cache with segments of this size accepts.
-fn value_bytes_max(config: &Config, segment_bytes: u64) -> ByteSize {
-    config.value_bytes_max.unwrap_or_else(|| {
-        let inline = config.medium.kind() == MediumKind::Dram;
-        let rest = if inline { RECORD_BYTES } else { SEGMENT_OVERHEAD_BYTES };
-        ByteSize(VALUE_BYTES_DEFAULT.min(segment_bytes.saturating_sub(rest)))
-    })
+fn value_bytes_max(
+    config: &Config,
+    (quota_name, quota): (&'static str, u64),
+    segment_bytes: u64,
+) -> Result<u64, OpenError> {
+    let too_large = |given, most, because: String| OpenError::ValueTooLarge {
+        tenant: config.name.clone(),
+        given,
+        most: ByteSize(most),
+        because,
+    };
+    if !has_pieces(config) {
+        let most = segment_bytes.saturating_sub(SEGMENT_OVERHEAD_BYTES);
+        return match config.value_bytes_max {
+            Some(given) if given.0 > most => {
+                let segment = ByteSize(segment_bytes);
+                let because = format!("on a block file a value lies in one segment, of {segment}");
+                Err(too_large(given, most, because))
+            }
+            given => Ok(given.map_or(VALUE_BYTES_DEFAULT.min(most), |given| given.0)),
+        };
+    }
+    let listed = Cut::into(segment_bytes).value_bytes_for(segment_bytes / LIST_SHARE);
+    let Some(given) = config.value_bytes_max else {
+        return Ok(VALUE_BYTES_DEFAULT.min(quota / VALUE_SHARE_DEFAULT).min(listed));
+    };
+    let (half, segment) = (quota / VALUE_SHARE, ByteSize(segment_bytes));
+    let limits = [
+        (VALUE_BYTES_MAX.0, "no value may be larger".to_owned()),
+        (half, format!("a value may take half of the {quota_name}")),
+        (listed, format!("segments have {segment}, and larger ones allow more")),
+    ];
+    match limits.into_iter().find(|(most, _)| given.0 > *most) {
+        Some((most, because)) => Err(too_large(given, most, because)),
+        None => Ok(given.0),
+    }
 }
 
 /// Returns the address space of the tables. It follows the quota: what that may grow to, and so
@@ -188,7 +245,8 @@ fn table_bytes(config: &Config, inline: bool, capacity: u64) -> u64 {
 /// changes it.
 fn default_segment_bytes(config: &Config, quota: u64) -> u64 {
     let power = |bytes: u64| 1 << bytes.max(1).ilog2();
-    let least = if quota >= QUOTA_OF_LARGE_VALUES { VALUE_BYTES_DEFAULT } else { 0 };
+    let is_file = config.medium.kind() == MediumKind::File;
+    let least = if is_file && quota >= QUOTA_OF_LARGE_VALUES { 1 << 20 } else { 0 };
     let chosen = power(quota / SEGMENTS_DEFAULT).clamp(least, SEGMENT_BYTES_DEFAULT);
     match config.medium.kind() {
         MediumKind::Dram => chosen.max(SEGMENT_BYTES_MIN.0),
@@ -201,8 +259,10 @@ fn default_segment_bytes(config: &Config, quota: u64) -> u64 {
 }
 
 fn segment_bytes(config: &Config, quota: u64, saved: Option<u64>) -> Result<u64, OpenError> {
-    let least = config.value_bytes_max.map_or(0, |limit| limit.0 + SEGMENT_OVERHEAD_BYTES);
-    let least = least.next_multiple_of(PAGE);
+    // On a block file a value lies in one segment.
+    let limit = config.value_bytes_max.filter(|_| !has_pieces(config));
+    let least = limit.map_or(0, |limit| limit.0 + SEGMENT_OVERHEAD_BYTES);
+    let least = least.next_multiple_of(PAGE).min(SEGMENT_BYTES_MAX.0);
     let saved = saved.filter(|saved| {
         saved.is_power_of_two()
             && (SEGMENT_BYTES_MIN.0..=SEGMENT_BYTES_DEFAULT).contains(saved)
@@ -221,16 +281,6 @@ fn segment_bytes(config: &Config, quota: u64, saved: Option<u64>) -> Result<u64,
             given: ByteSize(chosen),
             least: SEGMENT_BYTES_MIN,
             most: SEGMENT_BYTES_MAX,
-        });
-    }
-    if least > chosen || chosen > SEGMENT_BYTES_MAX.0 {
-        let segment = chosen.min(SEGMENT_BYTES_MAX.0);
-        return Err(OpenError::ValueTooLarge {
-            tenant: config.name.clone(),
-            given: config.value_bytes_max.unwrap_or_default(),
-            segment: ByteSize(segment),
-            most: ByteSize(segment - SEGMENT_OVERHEAD_BYTES),
-            segment_max: SEGMENT_BYTES_MAX,
         });
     }
     Ok(chosen)

@@ -12,6 +12,7 @@ use entresol_media::AccountHandle;
 use crate::index::Heat;
 use crate::record::{NewRecord, UNIT, mark};
 use crate::segment::{CLASSES, Kind, Log, NEVER, class_of};
+use crate::shared::evict::How;
 use crate::shared::items::Items;
 use crate::shared::space::Space;
 use crate::values::Values;
@@ -171,6 +172,8 @@ pub(crate) struct Shard {
     pub(crate) open: Vec<Option<Open>>,
     holes: Holes,
     pub(crate) random: fastrand::Rng,
+    /// Hash of the key of an item that an eviction must not let go, since a store depends on it.
+    pub(crate) keep: Option<u64>,
     /// Account charged for the shard's writes and for the evictions that it has to make.
     pub(crate) account: AccountHandle,
 }
@@ -182,6 +185,7 @@ impl Shard {
             open: vec![None; 2 * 2 * slots],
             holes: Holes::default(),
             random: fastrand::Rng::with_seed(seed ^ number as u64),
+            keep: None,
             account,
         }
     }
@@ -251,7 +255,7 @@ impl Shard {
     ) -> Result<Place, NoPlace> {
         let space = &items.space;
         let elsewhere = space.records.values.is_elsewhere();
-        let record_bytes = record.record_bytes(elsewhere);
+        let record_bytes = record.whole_record_bytes(elsewhere);
         let value_bytes = if elsewhere { record.value_len as u64 } else { 0 };
         let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
         if class == 0
@@ -263,7 +267,45 @@ impl Shard {
         if !space.fits(record_bytes, value_bytes) {
             return Err(NoPlace::TooLarge);
         }
-        let (log, heat) = space.logs.log_of_new(hash, record_bytes + value_bytes, &mut self.random);
+        let bytes = record_bytes + value_bytes;
+        self.reserve_at_end(items, record, (record_bytes, value_bytes), (bytes, class), hash, now)
+    }
+
+    /// Finds a place for the record of a value that has so many bytes in pieces, and a rest of so
+    /// many; it is as for `reserve`, but no hole.
+    #[cold]
+    pub(crate) fn reserve_for_pieces(
+        &mut self,
+        items: &Items,
+        record: &NewRecord<'_>,
+        (piece_bytes, rest): (u64, u64),
+        hash: u64,
+        now: Seconds,
+    ) -> Result<Place, NoPlace> {
+        let elsewhere = items.space.records.values.is_elsewhere();
+        let record_bytes = record.record_bytes(elsewhere);
+        let value_bytes = if elsewhere { rest } else { 0 };
+        if !items.space.fits(record_bytes, value_bytes) {
+            return Err(NoPlace::TooLarge);
+        }
+        let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
+        let bytes = record_bytes + value_bytes + piece_bytes;
+        self.reserve_at_end(items, record, (record_bytes, value_bytes), (bytes, class), hash, now)
+    }
+
+    /// Finds a place behind the last record of an open segment, for an item of so many bytes.
+    #[inline(always)]
+    fn reserve_at_end(
+        &mut self,
+        items: &Items,
+        record: &NewRecord<'_>,
+        (record_bytes, value_bytes): (u64, u64),
+        (bytes, class): (u64, u8),
+        hash: u64,
+        now: Seconds,
+    ) -> Result<Place, NoPlace> {
+        let space = &items.space;
+        let (log, heat) = space.logs.log_of_new(hash, bytes, &mut self.random);
         let kind = Kind::new(log, class);
         let found = self.open_with_room(items, kind, record_bytes, value_bytes, now);
         let (slot, open) = found.inspect_err(|_| {
@@ -316,7 +358,7 @@ impl Shard {
     ) -> Result<(usize, Open), NoPlace> {
         let space = &items.space;
         let slots = self.slots_of(kind);
-        for _ in 0..EVICTIONS_MAX {
+        for attempt in 0..EVICTIONS_MAX {
             if let Some(slot) = self.slot_with_room(space, slots, record_bytes, value_bytes)
                 && let Some(open) = self.open[slot]
             {
@@ -324,7 +366,8 @@ impl Shard {
                     return Ok((slot, open));
                 }
                 space.budget.press();
-                if !items.evict_one(self, now, false) {
+                let how = How::for_records(attempt >= EVICTIONS_MAX / 2);
+                if !items.evict_one(self, now, how) {
                     break;
                 }
                 continue;

@@ -111,6 +111,15 @@ impl Budget {
         self.of_segments().limit() / self.segment_bytes
     }
 
+    /// Returns the number of segments for items that the quota holds beside what it is used for
+    /// otherwise; `used` of them are in use.
+    pub(crate) fn segments_beside(&self, used: u64) -> u64 {
+        let quota = self.of_segments();
+        let others = quota.used().saturating_sub(used * self.segment_bytes);
+        let segments = quota.limit().saturating_sub(others) / self.segment_bytes;
+        segments.saturating_sub(self.spare_segments)
+    }
+
     /// Takes the pages of DRAM for more bytes of records, if values lie elsewhere.
     pub(crate) fn take_pages(&self, used: u64, more: u64) -> bool {
         !self.elsewhere || self.dram.take(pages_between(used, more) * PAGE)
@@ -187,6 +196,12 @@ impl Budget {
             self.pressed.store(false, Ordering::Relaxed);
         }
         Need::None
+    }
+
+    /// Returns true if more DRAM is used than allowed, but no more of the medium of values elsewhere.
+    pub(crate) fn lacks_records(&self) -> bool {
+        let medium = self.of_segments();
+        self.elsewhere && self.dram.used() > self.dram.limit() && medium.used() <= medium.limit()
     }
 
     /// Returns the limit of DRAM, and what is used of it with these bytes of metadata.

@@ -9,6 +9,10 @@
 //! share of the small log follows the ghosts as in ARC (Megiddo, Modha, FAST 2003). Segments are
 //! passed as a whole, after Segcache (Yang et al., NSDI 2021, section 3.4), so that items are only
 //! ever copied from segment to segment.
+//!
+//! A value in pieces is passed on its own, by its first piece, which stands in the queue of its log
+//! and is moved to the end of the main one without a copy. Its record stays when the segment that
+//! the record is in is passed.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -18,7 +22,7 @@ use entresol_media::{Access, AccountHandle};
 use crate::index::{Found, Heat, Pair};
 use crate::ops::Expiry;
 use crate::record::{Head, NewRecord, UNIT, mark};
-use crate::segment::{Kind, Log, State};
+use crate::segment::{Front, Kind, Log, State};
 use crate::shared::append::{EVICTIONS_MAX, Hole, Open, Shard};
 use crate::shared::balance::Trial;
 use crate::shared::budget::Need;
@@ -42,6 +46,8 @@ enum Victim {
     Useless(u32),
     /// The oldest segment of a log.
     Oldest(u32),
+    /// The oldest value in pieces of a log, and the sequence under which it was taken.
+    Value(u32, u64),
 }
 
 /// An item that eviction passes.
@@ -50,7 +56,7 @@ pub(crate) struct Item {
     hash: u64,
     location: u64,
     found: Found,
-    head: Head,
+    pub(crate) head: Head,
 }
 
 /// Counts of the items of a segment, by their fate.
@@ -79,6 +85,8 @@ struct Pass<'a> {
     values: Option<&'a [u8]>,
     /// Bytes of the items that stay at most.
     bytes_max: u64,
+    /// Bytes that are left for the records of values in pieces that stay.
+    lists_left: u64,
     tally: Tally,
 }
 
@@ -92,13 +100,27 @@ pub(crate) struct How {
     /// True if the quota was lowered: a segment for the items that stay is opened nevertheless,
     /// since the evicted one goes at once.
     pub(crate) over: bool,
+    /// True if DRAM is wanted for records whose values lie elsewhere: pieces have none of it.
+    pub(crate) records: bool,
+}
+
+impl How {
+    /// Returns the manner for a writer that wants a segment.
+    pub(crate) fn for_segment(hard: bool) -> How {
+        How { at_once: true, hard, over: false, records: false }
+    }
+
+    /// Returns the manner for a writer that wants DRAM.
+    pub(crate) fn for_records(hard: bool) -> How {
+        How { records: true, ..How::for_segment(hard) }
+    }
 }
 
 impl Items {
     /// Makes room for at least a part of a segment; returns false if there is nothing to evict.
-    pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds, hard: bool) -> bool {
-        let Some(victim) = self.choose(now) else { return false };
-        self.evict(victim, shard, now, How { at_once: true, hard, over: false });
+    pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds, how: How) -> bool {
+        let Some(victim) = self.choose(now, how) else { return false };
+        self.evict(victim, shard, now, how);
         true
     }
 
@@ -112,6 +134,7 @@ impl Items {
         // Values on a block file have to be read first, and no writer may wait for that.
         let waits = matches!(self.space.records.values, Values::File(_)) && how.at_once;
         match victim {
+            Victim::Value(id, sequence) => self.pass_value(id, sequence, shard, now, how),
             Victim::Oldest(id) if !waits => self.pass(id, shard, now, how),
             Victim::Oldest(id) | Victim::Useless(id) => self.evict_whole(id, now),
         }
@@ -126,7 +149,7 @@ impl Items {
                 return;
             }
             self.space.budget.press();
-            if !self.evict_one(shard, now, attempt >= soft) {
+            if !self.evict_one(shard, now, How::for_segment(attempt >= soft)) {
                 return;
             }
         }
@@ -156,7 +179,9 @@ impl Items {
             return false;
         }
         let over = need == Need::Over;
-        let Some(victim) = self.choose(now) else {
+        let records = self.space.budget.lacks_records();
+        let how = How { at_once: false, hard: over, over, records };
+        let Some(victim) = self.choose(now, how) else {
             // Only open segments are left; if the quota was lowered, they must go too.
             if over {
                 writers.seal_all(&self.space);
@@ -164,18 +189,23 @@ impl Items {
             return false;
         };
         let mut upkeep = writers.upkeep.lock();
-        self.evict(victim, &mut upkeep, now, How { at_once: false, hard: over, over });
+        self.evict(victim, &mut upkeep, now, how);
         true
     }
 
     /// Chooses a victim and takes it out of its queue.
-    fn choose(&self, now: Seconds) -> Option<Victim> {
+    fn choose(&self, now: Seconds, how: How) -> Option<Victim> {
         let mut queues = self.space.logs.queues.lock();
         let (segments, below) = (&self.space.records.segments, self.space.flushes.below());
-        match self.space.vacancy.take_one(&mut queues, segments, now, below) {
-            Some(id) => Some(Victim::Useless(id)),
-            None => self.space.logs.take_oldest(&mut queues, segments).map(Victim::Oldest),
+        if let Some(id) = self.space.vacancy.take_one(&mut queues, segments, now, below) {
+            return Some(Victim::Useless(id));
         }
+        Some(match self.space.logs.take_oldest(&mut queues, segments, !how.records)? {
+            Front::Segment(_, id) => Victim::Oldest(id),
+            Front::Leader(id) => {
+                Victim::Value(id, segments.get(id).sequence.load(Ordering::SeqCst))
+            }
+        })
     }
 
     fn evict_whole(&self, id: u32, now: Seconds) {
@@ -242,16 +272,20 @@ impl Items {
         tally: &mut Tally,
     ) -> Option<Hole> {
         let Item { hash, location, found, head } = item;
+        // Once the record is dead, its segment may be in another life.
+        let bytes = self.space.records.item_bytes(head);
+        let from = if head.has(mark::PIECES) { self.space.log_of(*location, head) } else { from };
+        let is_dead = self.is_dead(*location, head, now);
         let hole = self.space.retire(*location, head, || pair.remove(found));
         drop(pair);
         let unread = u64::from(!found.heat().is_read());
-        if self.is_dead(*location, head, now) {
+        if is_dead {
             tally.expired += 1;
             tally.expired_unread += unread;
         } else {
             tally.evicted += 1;
             tally.evicted_unread += unread;
-            tally.evicted_bytes += self.space.records.item_bytes(head);
+            tally.evicted_bytes += bytes;
             self.space.logs.ghosts.put(*hash, from);
         }
         hole
@@ -259,7 +293,7 @@ impl Items {
 
     /// Counts the items of a log that went and stayed.
     pub(crate) fn book(&self, log: Log, tally: &Tally) {
-        let gone = tally.evicted + tally.expired;
+        let gone = tally.gone();
         self.index.count(-i64::try_from(gone).unwrap_or(i64::MAX));
         self.space.logs.balance.book(log, tally.evicted_bytes, &tally.new, &tally.back);
         count_shared(&self.counters.evicted_items, tally.evicted);
@@ -278,14 +312,18 @@ impl Items {
         let kind = self.space.records.segments.get(id).kind();
         // Without their values none of the items can be copied.
         let lost = matches!(self.space.records.values, Values::File(_)) && read.is_none();
+        let used = u64::from(self.space.records.segments.get(id).used.load(Ordering::Relaxed));
         let bytes_max = match (lost, how.hard) {
             (true, _) => 0,
+            (false, true) if how.records => used / 2,
             (false, true) => self.space.records.segment_bytes / 2,
             (false, false) => u64::MAX,
         };
         let values = read.as_deref();
         let tally = Tally::default();
-        let mut pass = Pass { shard, kind, now, how, values, bytes_max, tally };
+        // If the records' DRAM is wanted, not all of them may be such that always stay.
+        let lists_left = if how.records { used / 2 } else { u64::MAX };
+        let mut pass = Pass { shard, kind, now, how, values, bytes_max, lists_left, tally };
         self.walk(id, |hash, location, _| self.pass_item(hash, location, &mut pass));
         let tally = pass.tally;
         // No one asks for admission by this handle: what was moved becomes the tenant's debt here.
@@ -293,6 +331,52 @@ impl Items {
         self.space.release_segment(id);
         count_shared(&self.counters.merged_segments, 1);
         self.book(kind.log(), &tally);
+    }
+
+    /// Puts a value in pieces to the end of the main log, or lets its item go.
+    fn pass_value(&self, id: u32, sequence: u64, shard: &mut Shard, now: Seconds, how: How) {
+        self.space.logs.prepare_ghosts(&self.index, &self.space.budget);
+        let leader = self.space.records.segments.get(id);
+        let log = leader.kind().log();
+        let mut tally = Tally::default();
+        loop {
+            let location = leader.owner();
+            // If the item has died, this may be anything; then no slot names it.
+            let hash = self.space.records.rehash(location);
+            let pair = self.index.lock(hash);
+            if leader.sequence.load(Ordering::SeqCst) != sequence {
+                return;
+            }
+            if leader.owner() != location {
+                continue;
+            }
+            let Some(item) = self.item_at(&pair, hash, location) else { return };
+            let (found, head) = (item.found, &item.head);
+            if self.space.records.leader_of_item(head) != Some(id) {
+                // Its item is about to end, and another one is in the place of the record already.
+                return;
+            }
+            let bytes = self.space.records.item_bytes(head);
+            let heat = found.heat();
+            // A lowered quota does not hurry: each pass takes some of the heat.
+            let stays = (!how.hard || how.over)
+                && self.space.logs.stays(log, heat, bytes)
+                && !self.is_dead(location, head, now);
+            if shard.keep == Some(hash) {
+                self.space.requeue_value(id, log);
+            } else if stays {
+                self.space.requeue_value(id, Log::Main);
+                let heat = if log == Log::Small { heat.settled() } else { heat.passed() };
+                self.index.set_heat(&found, heat);
+                tally.merged += 1;
+                tally.try_out(log, found.heat());
+            } else {
+                tally.try_out(log, heat);
+                self.hand_down(pair, &item, log, now, &mut tally);
+            }
+            break;
+        }
+        self.book(log, &tally);
     }
 
     /// Copies an item to the main log, or lets it go.
@@ -304,22 +388,21 @@ impl Items {
             let pair = self.index.lock(hash);
             let Some(item) = self.item_at(&pair, hash, location) else { return };
             let Item { found, head, .. } = item;
-            let bytes = self.space.records.item_bytes(&head);
             let heat = found.heat();
-            let stays = self.space.logs.stays(log, heat, bytes)
-                && pass.tally.merged_bytes + bytes <= pass.bytes_max
-                && !self.is_dead(location, &head, pass.now);
+            let stays = self.may_stay(&item, log, pass);
             if stays {
                 let (account, open) = (&mut pass.shard.account, &mut pass.shard.open);
                 let copy = slots.into_iter().find_map(|slot| {
                     self.carry(location, &head, open[slot].as_mut()?, pass.values, account)
                 });
                 if let Some((new_location, bytes)) = copy {
-                    let heat = if log == Log::Small { heat.settled() } else { heat.passed() };
-                    self.space.retire(location, &head, || pair.replace(&found, new_location, heat));
+                    self.settle(&pair, &item, log, new_location);
+                    drop(pair);
                     pass.tally.merged += 1;
                     pass.tally.merged_bytes += bytes;
-                    pass.tally.try_out(log, found.heat());
+                    if !head.has(mark::PIECES) {
+                        pass.tally.try_out(log, found.heat());
+                    }
                     return;
                 }
                 drop(pair);
@@ -332,6 +415,44 @@ impl Items {
             self.hand_down(pair, &item, log, pass.now, &mut pass.tally);
             return;
         }
+    }
+
+    /// Returns true if an item of a segment stays, as far as there is room. That of a value in
+    /// pieces is judged when its value is passed: here its record is all that there is to gain.
+    #[inline]
+    fn may_stay(&self, item: &Item, log: Log, pass: &mut Pass<'_>) -> bool {
+        let Item { hash, location, found, head } = item;
+        if self.is_dead(*location, head, pass.now) {
+            return false;
+        }
+        if pass.shard.keep == Some(*hash) {
+            return true;
+        }
+        let bytes = head.record_bytes() + self.space.records.bytes_elsewhere(head);
+        if pass.tally.merged_bytes + bytes > pass.bytes_max {
+            return false;
+        }
+        if !head.has(mark::PIECES) {
+            return self.space.logs.stays(log, found.heat(), bytes);
+        }
+        let fits = head.record_bytes() <= pass.lists_left;
+        pass.lists_left -= if fits { head.record_bytes() } else { 0 };
+        fits
+    }
+
+    /// Points an item's slot at the copy of its record, under the lock of its buckets.
+    fn settle(&self, pair: &Pair<'_>, item: &Item, log: Log, new_location: u64) {
+        let Item { location, found, head, .. } = item;
+        let heat = found.heat();
+        let heat = match self.space.records.leader_of_item(head) {
+            Some(leader) => {
+                self.space.records.segments.get(leader).set_owner(new_location);
+                heat
+            }
+            None if log == Log::Small => heat.settled(),
+            None => heat.passed(),
+        };
+        self.space.retire_moved(*location, head, || pair.replace(found, new_location, heat));
     }
 
     /// Lets an item go that would have stayed, but for which there is no room.
@@ -385,17 +506,17 @@ impl Items {
             client_flags: head.client_flags(&self.space.records.arena),
             expiry,
             cas,
-            marks: head.marks & (mark::STALE | mark::WIN_SENT | mark::CAS_SEEN),
+            marks: kept_marks(head),
             last_access: Seconds(head.marks & 0xFF_FFFF),
         };
-        let elsewhere = self.space.records.values.is_elsewhere();
+        let elsewhere = head.has_place();
         let record_bytes = record.record_bytes(elsewhere);
-        let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
+        let value_bytes = self.space.records.bytes_elsewhere(head);
         let place = target.next_place(&self.space, record_bytes, value_bytes)?;
         if elsewhere {
             let mut value = Vec::new();
             let (offset, checksum) = head.place(&self.space.records.arena);
-            let at = self.space.records.append_value(location, head, &mut value);
+            let at = self.append_elsewhere(location, head, &mut value);
             match (&at, values) {
                 (ValueAt::Memory | ValueAt::Pmem { .. }, _) => {}
                 (ValueAt::File { .. }, Some(values)) => {
@@ -406,7 +527,11 @@ impl Items {
             }
             // A damaged value stays damaged, and is detected when it is read.
             self.space.budget.force_pages(target.record_used(), record_bytes);
-            record.write(&self.space.records.arena, place.at, Some((place.value_offset, checksum)));
+            let arena = &self.space.records.arena;
+            let list_at = record.write(arena, place.at, Some((place.value_offset, checksum)));
+            if head.has(mark::PIECES) {
+                arena.copy_within(head.list_at(), list_at, head.value_len);
+            }
             at.charge_read(account, 0, value.len());
             self.space.records.write_value(&place, 0, [&value, b""], account);
         } else {
@@ -416,12 +541,41 @@ impl Items {
             account.charge(Access::Write, record_bytes as usize);
         }
         target.advance(&self.space, &place);
-        self.space.records.segments.get(target.id).extend_deadline(expiry);
+        let segment = self.space.records.segments.get(target.id);
+        segment.add_live_pieces(self.space.records.bytes_in_pieces(head));
+        segment.extend_deadline(expiry);
         Some((place.location(), record_bytes + value_bytes))
+    }
+
+    /// Appends a value that lies elsewhere, or the rest of one in pieces, to `out`.
+    fn append_elsewhere(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
+        let records = &self.space.records;
+        if !head.has(mark::PIECES) {
+            return records.append_value(location, head, out);
+        }
+        match records.list_of(head) {
+            Some(list) if records.append_rest(location, head, &list, out) => ValueAt::Memory,
+            _ => ValueAt::Gone,
+        }
     }
 }
 
+/// Returns the marks that a record keeps when it moves.
+fn kept_marks(head: &Head) -> u32 {
+    let mut kept = mark::STALE | mark::WIN_SENT | mark::CAS_SEEN;
+    if head.has(mark::PIECES) {
+        // Such a record always has room for an expiry.
+        kept |= mark::PIECES | mark::EXPIRY;
+    }
+    head.marks & kept
+}
+
 impl Tally {
+    /// Returns the number of items that were let go.
+    fn gone(&self) -> u64 {
+        self.evicted + self.expired
+    }
+
     /// Counts an item that leaves the small log.
     fn try_out(&mut self, log: Log, heat: Heat) {
         if log == Log::Small {

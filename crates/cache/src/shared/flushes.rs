@@ -12,7 +12,9 @@ const NO_FLUSH: u32 = u32::MAX;
 
 /// Sequence numbers, and the flushes that are in force or ordered.
 pub(crate) struct Flushes {
-    next_sequence: AtomicU64,
+    /// Locked while a flush takes its number: a segment has a greater one only if its thread can see
+    /// the flush. Otherwise it could copy an item there that it does not yet see to be flushed.
+    next_sequence: Mutex<u64>,
     /// Sequence number below which all segments are flushed; 0 when none of them is left.
     below: AtomicU64,
     /// Second before that at which an ordered flush takes effect, or `NO_FLUSH`: no second is
@@ -25,7 +27,7 @@ pub(crate) struct Flushes {
 impl Flushes {
     pub(crate) fn new() -> Self {
         Flushes {
-            next_sequence: AtomicU64::new(1),
+            next_sequence: Mutex::new(1),
             below: AtomicU64::new(0),
             after: AtomicU32::new(NO_FLUSH),
             flushing: Mutex::new(()),
@@ -34,12 +36,15 @@ impl Flushes {
 
     /// Takes the next sequence number.
     pub(crate) fn take_sequence(&self) -> u64 {
-        self.next_sequence.fetch_add(1, Ordering::SeqCst)
+        let mut next = self.next_sequence.lock();
+        *next += 1;
+        *next - 1
     }
 
     /// Ensures that later sequence numbers are above this one.
     pub(crate) fn pass_sequence(&self, sequence: u64) {
-        self.next_sequence.fetch_max(sequence + 1, Ordering::SeqCst);
+        let mut next = self.next_sequence.lock();
+        *next = (*next).max(sequence + 1);
     }
 
     /// Returns the sequence number below which segments are flushed.
@@ -50,7 +55,9 @@ impl Flushes {
 
     /// Flushes everything that was stored until now.
     pub(crate) fn flush_now(&self, restart: Option<&Restart>) {
-        let below = self.take_sequence();
+        let mut next = self.next_sequence.lock();
+        let below = *next;
+        *next += 1;
         if let Some(restart) = restart
             && !mutation_site!("a flush is in the map")
         {

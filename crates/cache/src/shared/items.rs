@@ -11,6 +11,7 @@ use crate::record::{Head, NewRecord, mark};
 use crate::segment::State;
 use crate::shared::append::{Hole, Place, Shard};
 use crate::shared::budget::PAGE;
+use crate::shared::evict::How;
 use crate::shared::key_limit::KeyLimit;
 use crate::shared::records::Records;
 use crate::shared::space::{Seen, Space};
@@ -228,7 +229,7 @@ impl Items {
             let full = self.index.bytes() + BUCKET_BYTES > self.space.budget.table_bytes();
             let taken = !full
                 || self.space.budget.take_table()
-                || self.evict_one(shard, now, true) && self.space.budget.take_table();
+                || self.evict_one(shard, now, self.for_table()) && self.space.budget.take_table();
             if !taken {
                 return;
             }
@@ -238,6 +239,16 @@ impl Items {
             {
                 return;
             }
+        }
+    }
+
+    /// Returns the manner of an eviction for the table: where values lie elsewhere, records alone
+    /// have DRAM.
+    fn for_table(&self) -> How {
+        if self.space.records.values.is_elsewhere() {
+            How::for_records(true)
+        } else {
+            How::for_segment(true)
         }
     }
 
@@ -273,6 +284,10 @@ impl Items {
             let segment = self.space.records.segments.get(id);
             let (state, live) = (segment.state(), segment.live_items());
             if state == State::Free {
+                continue;
+            }
+            if matches!(state, State::Piece | State::Leader) {
+                segments += self.space.records.segment_bytes;
                 continue;
             }
             assert!(state == State::Sealed, "everything was sealed, but segment {id} is {state:?}");

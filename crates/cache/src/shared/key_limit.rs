@@ -120,7 +120,7 @@ fn is_live(items: &Items, found: Found, now: Seconds) -> bool {
 fn drop_item(items: &Items, victim: Victim, now: Seconds) -> Option<Hole> {
     let pair = items.index.lock(victim.hash);
     let item = items.item_at(&pair, victim.hash, victim.location)?;
-    let log = items.space.records.segment_at(victim.location).kind().log();
+    let log = items.space.log_of(victim.location, &item.head);
     let mut tally = Tally::default();
     let hole = items.hand_down(pair, &item, log, now, &mut tally);
     items.book(log, &tally);

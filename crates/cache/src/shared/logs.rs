@@ -9,7 +9,7 @@ use entresol_media::RegionError;
 use crate::config::Favour;
 use crate::config::plan::Plan;
 use crate::index::{Heat, Index};
-use crate::segment::{Kind, Log, Queues, SharedQueues, State, Table};
+use crate::segment::{Front, Log, Opened, Queues, SharedQueues, State, Table};
 use crate::shared::balance::Balance;
 use crate::shared::budget::Budget;
 use crate::shared::ghost::Ghosts;
@@ -115,27 +115,21 @@ impl Logs {
         }
     }
 
-    /// Notes that a segment was opened: older ones cease to be young, and the logs are balanced
-    /// anew.
-    pub(crate) fn note_opened(
-        &self,
-        kind: Kind,
-        (id, sequence): (u32, u64),
-        segments: &Table,
-        budget: &Budget,
-    ) {
+    /// Notes that a segment was opened, or a value in pieces stored: older ones cease to be young,
+    /// and the logs are balanced anew.
+    pub(crate) fn note_opened(&self, log: Log, opened: Opened, segments: &Table, budget: &Budget) {
         let (used, high_water) = {
             let mut queues = self.queues.lock();
-            let log = kind.log();
-            queues.young[log as usize].push_back((id, sequence));
-            self.young.set(id, true);
+            queues.young[log as usize].push_back(opened);
+            queues.young_weight[log as usize] += opened.weight;
+            self.young.set(opened.id, true);
             self.let_age(&mut queues, log, segments);
             if log == Log::Small && !budget.is_pressed() {
                 self.fill_main(&mut queues, segments, budget.segments());
             }
             (queues.used(), queues.high_water())
         };
-        if kind.log() == Log::Small {
+        if log == Log::Small {
             self.balance.adapt(used);
             self.sample_sizes(high_water, segments);
         }
@@ -148,10 +142,12 @@ impl Logs {
             Log::Small => YOUNG_OF_SMALL * share,
             Log::Main => YOUNG_OF_MAIN * (1.0 - share),
         };
-        let most = 1 + (part * f64::from(queues.used())) as usize;
-        let young = &mut queues.young[log as usize];
-        while young.len() > most {
-            let Some((id, sequence)) = young.pop_front() else { break };
+        let most = 1 + (part * f64::from(queues.used())) as u32;
+        let (young, weighs) =
+            (&mut queues.young[log as usize], &mut queues.young_weight[log as usize]);
+        while young.len() > 1 && *weighs > most {
+            let Some(Opened { id, sequence, weight }) = young.pop_front() else { break };
+            *weighs -= weight;
             // It may have been freed, and may even be in another life.
             if segments.get(id).sequence.load(Ordering::SeqCst) == sequence {
                 self.young.set(id, false);
@@ -163,14 +159,35 @@ impl Logs {
     /// there is room for everything, and the first items are as good as any.
     fn fill_main(&self, queues: &mut Queues, segments: &Table, limit: u64) {
         let most = self.balance.share_of(limit as u32);
-        while queues.in_use[Log::Small as usize] > most {
-            let sequence = |id: u32| segments.get(id).sequence.load(Ordering::SeqCst);
-            let oldest = queues.fronts(Log::Small).min_by_key(|(_, id)| sequence(*id));
-            let Some((kind, id)) = oldest else { break };
-            let state = segments.get(id).state();
-            assert!(state == State::Sealed, "segment {id} changes its log as {state:?}");
-            segments.get(id).set_kind(queues.move_to_main(kind, id));
-            self.young.set(id, false);
+        while queues.used_by(Log::Small) > most {
+            match Logs::oldest(queues, Log::Small, segments) {
+                Some(Front::Segment(kind, id)) => {
+                    let state = segments.get(id).state();
+                    assert!(state == State::Sealed, "segment {id} changes its log as {state:?}");
+                    segments.get(id).set_kind(queues.move_to_main(kind, id));
+                    self.young.set(id, false);
+                }
+                Some(Front::Leader(id)) => {
+                    let leader = segments.get(id);
+                    queues.remove_leader(Log::Small, id, leader.pieces());
+                    leader.set_kind(leader.kind().in_main());
+                    queues.push_leader(Log::Main, id, leader.pieces());
+                    self.young.set(id, false);
+                }
+                None => break,
+            }
+        }
+    }
+
+    /// Returns the oldest part of a log that can be evicted.
+    fn oldest(queues: &Queues, log: Log, segments: &Table) -> Option<Front> {
+        let sequence = |id: u32| segments.get(id).sequence.load(Ordering::SeqCst);
+        let segment = queues.fronts(log).min_by_key(|(_, id)| sequence(*id));
+        match (segment, queues.oldest_leader(log)) {
+            (Some((kind, id)), leader) if leader.is_none_or(|led| sequence(id) < sequence(led)) => {
+                Some(Front::Segment(kind, id))
+            }
+            (_, leader) => leader.map(Front::Leader),
         }
     }
 
@@ -206,16 +223,33 @@ impl Logs {
         self.ghosts.resize(bytes);
     }
 
-    /// Takes the oldest sealed segment of one log out of its queue: of the small log, if that has
-    /// more than its share.
-    pub(crate) fn take_oldest(&self, queues: &mut Queues, segments: &Table) -> Option<u32> {
+    /// Takes the oldest part of one log out of its queue: of the small log, if that has more than
+    /// its share. A value in pieces is as old as its item. If `with_values` is false, segments
+    /// alone are looked at.
+    pub(crate) fn take_oldest(
+        &self,
+        queues: &mut Queues,
+        segments: &Table,
+        with_values: bool,
+    ) -> Option<Front> {
         let sequence = |id: u32| segments.get(id).sequence.load(Ordering::SeqCst);
-        let [small, main] = [Log::Small, Log::Main]
-            .map(|log| queues.fronts(log).min_by_key(|(_, id)| sequence(*id)));
-        let excess = queues.in_use[0] > self.balance.share_of(queues.used());
-        let (kind, id) = if excess { small.or(main) } else { main.or(small) }?;
-        queues.remove_sealed(kind, id);
-        Some(id)
+        let [small, main] = [Log::Small, Log::Main].map(|log| {
+            if with_values {
+                return Logs::oldest(queues, log, segments);
+            }
+            let oldest = queues.fronts(log).min_by_key(|(_, id)| sequence(*id));
+            oldest.map(|(kind, id)| Front::Segment(kind, id))
+        });
+        let excess = queues.used_by(Log::Small) > self.balance.share_of(queues.used());
+        let front = if excess { small.or(main) } else { main.or(small) }?;
+        match front {
+            Front::Segment(kind, id) => queues.remove_sealed(kind, id),
+            Front::Leader(id) => {
+                let taken = queues.pop_leader(segments.get(id).kind().log());
+                assert!(taken == Some(id), "value {id} is the oldest, but {taken:?} was taken");
+            }
+        }
+        Some(front)
     }
 
     /// Returns true if an item of so many bytes stays when eviction passes it.

@@ -1,6 +1,6 @@
 //! State shared by all threads of a cache, in rooms that stand one above the other: `writers`;
-//! `items` with `evict` and `key_limit`; `append`; `space` with `seal`; then `vacancy`, `logs`,
-//! `flushes`, `budget` and `records`.
+//! `items` with `evict` and `key_limit`; `append`; `space` with `seal` and `pieces`; then
+//! `vacancy`, `logs`, `flushes`, `budget` and `records`.
 
 pub(crate) mod append;
 mod balance;
@@ -11,6 +11,7 @@ mod ghost;
 pub(crate) mod items;
 mod key_limit;
 mod logs;
+mod pieces;
 pub(crate) mod records;
 mod seal;
 pub(crate) mod space;

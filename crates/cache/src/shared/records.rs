@@ -11,6 +11,7 @@ use entresol_media::{Access, AccountHandle, Direct, RegionError};
 use crate::config::plan::Plan;
 use crate::index::Found;
 use crate::ops::{Expiry, ItemMeta, Win};
+use crate::pieces::{Cut, List, first_piece, value_len};
 use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
 use crate::restart::closing::Closing;
 use crate::segment::{Segment, Table};
@@ -24,6 +25,10 @@ pub(crate) struct Records {
     pub(crate) segments: Table,
     pub(crate) segment_bytes: u64,
     pub(crate) value_bytes_max: u64,
+    /// Largest value that is accepted and does not lie in pieces.
+    pub(crate) whole_bytes_max: u64,
+    /// Manner in which larger values are cut into pieces.
+    pub(crate) cut: Cut,
     /// Binary logarithm of the distance between the starts of segments in the arena.
     stride_shift: u32,
     /// Binary logarithm of the same distance in units of locations.
@@ -42,6 +47,8 @@ impl Records {
             segments: Table::new(plan.segments_max),
             segment_bytes: plan.segment_bytes,
             value_bytes_max: plan.value_bytes_max,
+            whole_bytes_max: plan.whole_bytes_max,
+            cut: plan.cut,
             stride_shift: plan.stride_shift,
             location_shift: plan.stride_shift - UNIT.ilog2(),
             hasher,
@@ -51,6 +58,11 @@ impl Records {
     /// Returns true if an item of this size can be held at all.
     pub(crate) fn takes(&self, key: &[u8], value_len: usize) -> bool {
         (1..=KEY_BYTES_MAX).contains(&key.len()) && value_len as u64 <= self.value_bytes_max
+    }
+
+    /// Returns true if an item of this size can be held, and its value does not lie in pieces.
+    pub(crate) fn takes_whole(&self, key: &[u8], value_len: usize) -> bool {
+        (1..=KEY_BYTES_MAX).contains(&key.len()) && value_len as u64 <= self.whole_bytes_max
     }
 
     /// Returns a number that is nonzero if values lie elsewhere than in their records.
@@ -106,8 +118,14 @@ impl Records {
     }
 
     /// Returns an item's metadata except for its token.
-    #[inline(always)]
     pub(crate) fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
+        let value_len = self.value_len(head) as u32;
+        ItemMeta { value_len, ..self.meta_of_whole(found, head, now) }
+    }
+
+    /// Returns the metadata of an item whose value does not lie in pieces, except for its token.
+    #[inline(always)]
+    pub(crate) fn meta_of_whole(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
         ItemMeta {
             flags: head.client_flags(&self.arena),
             value_len: head.value_len as u32,
@@ -164,21 +182,170 @@ impl Records {
 
     /// Hashes the key of the record at a location.
     pub(crate) fn rehash(&self, location: u64) -> u64 {
-        let head = self.head(location);
+        // Where all records are alike, the key is found in fewer steps.
+        if self.elsewhere == 0 {
+            self.hash_of(&Head::load(&self.arena, location * UNIT, false))
+        } else {
+            self.hash_of(&self.head(location))
+        }
+    }
+
+    #[inline(always)]
+    fn hash_of(&self, head: &Head) -> u64 {
         let mut key = [0_u8; 255];
         let key = &mut key[..head.key_len.min(255)];
         self.arena.read(head.key_at(), key);
         self.hasher.hash(key)
     }
 
+    /// Returns the bytes of an item's value.
+    #[inline]
+    pub(crate) fn value_len(&self, head: &Head) -> usize {
+        if head.has(mark::PIECES) { self.whole_len(head) as usize } else { head.value_len }
+    }
+
+    /// Returns the bytes of a value in pieces.
+    #[cold]
+    fn whole_len(&self, head: &Head) -> u64 {
+        value_len(&self.arena, head)
+    }
+
+    /// Returns the list in the record of a value in pieces, unless the record is damaged.
+    #[cold]
+    pub(crate) fn list_of(&self, head: &Head) -> Option<List> {
+        List::load(&self.arena, head, self.cut)
+    }
+
+    /// Returns the first piece of a value in pieces.
+    #[cold]
+    pub(crate) fn leader_of(&self, head: &Head) -> u32 {
+        first_piece(&self.arena, head)
+    }
+
+    /// Returns the first piece of an item's value, if that lies in pieces.
+    #[inline]
+    pub(crate) fn leader_of_item(&self, head: &Head) -> Option<u32> {
+        head.has(mark::PIECES).then(|| self.leader_of(head))
+    }
+
     /// Returns the bytes of an item's record and value.
     #[inline]
     pub(crate) fn item_bytes(&self, head: &Head) -> u64 {
-        let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
-        head.record_bytes() + value
+        head.record_bytes() + self.bytes_beside(head)
     }
 
-    /// Appends an item's value to `out`, or returns its place on the block file.
+    /// Returns the bytes of a value that do not lie in its record.
+    #[inline]
+    pub(crate) fn bytes_beside(&self, head: &Head) -> u64 {
+        self.bytes_elsewhere(head) + self.bytes_in_pieces(head)
+    }
+
+    /// Returns the bytes of a value that lie in pieces.
+    #[inline]
+    pub(crate) fn bytes_in_pieces(&self, head: &Head) -> u64 {
+        if !head.has(mark::PIECES) {
+            return 0;
+        }
+        let value_len = self.whole_len(head);
+        value_len - self.cut.parts(value_len).1
+    }
+
+    /// Returns the bytes of a value that lie neither in its record nor in pieces.
+    #[inline]
+    pub(crate) fn bytes_elsewhere(&self, head: &Head) -> u64 {
+        if head.is_elsewhere() {
+            head.value_len as u64
+        } else if head.has_place() {
+            self.cut.parts(self.whole_len(head)).1
+        } else {
+            0
+        }
+    }
+
+    /// Returns true if the medium is large enough for a segment.
+    pub(crate) fn is_on_medium(&self, id: u32) -> bool {
+        match &self.values {
+            Values::Inline => true,
+            Values::Pmem(pmem) => (u64::from(id) + 1) * self.segment_bytes <= pmem.capacity_bytes(),
+            Values::File(_) => false,
+        }
+    }
+
+    /// Returns the offset of a piece, in the arena or on the medium of values elsewhere.
+    fn piece_at(&self, id: u32) -> u64 {
+        match &self.values {
+            Values::Inline => self.base_of(id),
+            Values::Pmem(_) | Values::File(_) => self.medium_base_of(id),
+        }
+    }
+
+    /// Writes bytes into a piece.
+    pub(crate) fn write_piece(
+        &self,
+        id: u32,
+        offset: u64,
+        bytes: &[u8],
+        account: &mut AccountHandle,
+    ) {
+        let at = self.piece_at(id) + offset;
+        match &self.values {
+            _ if bytes.is_empty() => {}
+            Values::Inline => {
+                self.arena.write(at, bytes);
+                account.charge(Access::Write, bytes.len());
+            }
+            Values::Pmem(pmem) => {
+                pmem.write(at, bytes);
+                account.charge_units(Access::Write, at, bytes.len());
+            }
+            Values::File(_) => debug_assert!(false, "values on a file lie in no pieces"),
+        }
+    }
+
+    /// Waits until what was written into pieces is durable: a restart trusts a record, so its
+    /// value must be durable before it.
+    pub(crate) fn drain_pieces(&self) {
+        if let Values::Pmem(pmem) = &self.values {
+            pmem.drain();
+        }
+    }
+
+    /// Appends bytes of a piece to `out`.
+    pub(crate) fn append_piece(&self, id: u32, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let at = self.piece_at(id) + offset;
+        match &self.values {
+            Values::Inline => self.arena.try_append_to(at, len, out),
+            Values::Pmem(pmem) => pmem.append_to(at, len, out),
+            Values::File(_) => false,
+        }
+    }
+
+    /// Appends the rest of a value in pieces to `out`, under the lock of its buckets.
+    pub(crate) fn append_rest(
+        &self,
+        location: u64,
+        head: &Head,
+        list: &List,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let rest = self.cut.parts(list.value_len).1 as usize;
+        match &self.values {
+            _ if rest == 0 => true,
+            Values::Inline => {
+                let at = head.list_at() + self.cut.list_bytes(list.value_len);
+                self.arena.try_append_to(at, rest, out)
+            }
+            Values::Pmem(pmem) => {
+                let (offset, _) = head.place(&self.arena);
+                let base = self.medium_base_of(self.segment_of(location));
+                pmem.append_to(base + u64::from(offset), rest, out)
+            }
+            Values::File(_) => false,
+        }
+    }
+
+    /// Appends the value of an item, which does not lie in pieces, to `out`, or returns its place on
+    /// the block file.
     #[inline]
     pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
         match &self.values {
@@ -225,6 +392,27 @@ impl Records {
             .then(|| (place.value_offset, crc32c_append(crc32c(parts[0]), parts[1])));
         let inline_at = record.write(&self.arena, place.at, elsewhere);
         self.write_value(place, inline_at, parts, account);
+    }
+
+    /// Writes the record of a value in pieces, and its rest in one or two parts, to their places,
+    /// unpublished.
+    #[cold]
+    pub(crate) fn write_list(
+        &self,
+        place: &Place,
+        record: &NewRecord<'_>,
+        list: &List,
+        rest: [&[u8]; 2],
+        account: &mut AccountHandle,
+    ) {
+        let elsewhere = self
+            .values
+            .is_elsewhere()
+            .then(|| (place.value_offset, crc32c_append(crc32c(rest[0]), rest[1])));
+        let list_at = record.write(&self.arena, place.at, elsewhere);
+        list.store(&self.arena, list_at);
+        let rest_at = list_at + self.cut.list_bytes(list.value_len);
+        self.write_value(place, rest_at, rest, account);
     }
 
     /// Writes a value, in one or two parts, to its place.

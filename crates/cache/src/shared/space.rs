@@ -11,7 +11,7 @@ use crate::error::OpenError;
 use crate::index::Found;
 use crate::record::{Head, UNIT, mark};
 use crate::restart::{Restart, closing};
-use crate::segment::{Kind, Queues, State, Writing};
+use crate::segment::{Kind, Opened, Queues, State, Writing};
 use crate::shared::append::{Hole, NoPlace, Open};
 use crate::shared::budget::Budget;
 use crate::shared::flushes::Flushes;
@@ -139,7 +139,8 @@ impl Space {
         let sequence = self.flushes.take_sequence();
         segment.start(sequence, kind);
         segment.go_on(&[State::Free], State::Open);
-        self.logs.note_opened(kind, (id, sequence), &self.records.segments, &self.budget);
+        let opened = Opened { id, sequence, weight: 1 };
+        self.logs.note_opened(kind.log(), opened, &self.records.segments, &self.budget);
         Ok(Some(Open::new(id, sequence)))
     }
 
@@ -170,13 +171,46 @@ impl Space {
     /// The mark comes last: a thread that empties the segment skips records that bear it, and waits
     /// for the bucket's lock at any other. Once it is set, the segment may begin another life.
     pub(crate) fn retire(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
+        let leader = self.records.leader_of_item(head);
+        let value_bytes = match leader {
+            Some(_) => self.records.bytes_beside(head),
+            None if self.records.values.is_elsewhere() => head.value_len as u64,
+            None => 0,
+        };
+        let hole = self.retire_record(location, head, value_bytes, change);
+        if let Some(leader) = leader {
+            // Its pieces are free for others now: a restart would not find the record, and no slot
+            // names it.
+            self.end_value(leader);
+        }
+        hole
+    }
+
+    /// Declares a record dead like `retire`, but leaves the pieces of its value, which has another
+    /// record now.
+    pub(crate) fn retire_moved(
+        &self,
+        location: u64,
+        head: &Head,
+        change: impl FnOnce(),
+    ) -> Option<Hole> {
+        self.retire_record(location, head, self.records.bytes_beside(head), change)
+    }
+
+    #[inline(always)]
+    fn retire_record(
+        &self,
+        location: u64,
+        head: &Head,
+        value_bytes: u64,
+        change: impl FnOnce(),
+    ) -> Option<Hole> {
         let id = self.records.segment_of(location);
         let segment = self.records.segments.get(id);
         self.forget_saved(location);
         change();
         let bytes = head.record_bytes();
         let elsewhere = self.records.values.is_elsewhere();
-        let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
         self.vacancy.remove_live(segment, bytes + value_bytes);
         let seen =
             head.has(mark::CAS_SEEN) && !mutation_site!("a place whose token is known stays empty");

@@ -3,14 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use entresol_base::Seconds;
-use entresol_base::sync::Mutex;
+use entresol_base::sync::{Mutex, MutexGuard};
+use entresol_base::{Seconds, thread};
 use entresol_media::Account;
 
 use crate::config::plan::Plan;
 use crate::segment::State;
-use crate::shared::append::Shard;
+use crate::shared::append::{EVICTIONS_MAX, Shard};
+use crate::shared::evict::How;
+use crate::shared::items::Items;
 use crate::shared::space::Space;
+
+/// Stores together take at most one part in this many of the quota without waiting for a turn.
+const TURN_SHARE: u64 = 8;
+/// Evictions without effect before a store is refused: some segments may be full of what stays, and
+/// those behind them of what goes.
+const IN_VAIN_MAX: usize = 4 * EVICTIONS_MAX;
+/// Looks for room, where nothing can be evicted, before a store is refused.
+const WAITS_MAX: usize = 1000;
 
 /// Shards of writers, and that of upkeep.
 pub(crate) struct Writers {
@@ -19,6 +29,10 @@ pub(crate) struct Writers {
     pub(crate) upkeep: Mutex<Shard>,
     /// Second at whose expiries upkeep last sealed open segments.
     sealed_expired_s: AtomicU32,
+    /// Held by a store that takes a large part of the quota.
+    turn: Mutex<()>,
+    /// Number of threads that hold a worker.
+    workers: u64,
 }
 
 impl Writers {
@@ -29,6 +43,8 @@ impl Writers {
             shards: (0..plan.shards).map(shard).collect(),
             upkeep: shard(plan.shards),
             sealed_expired_s: AtomicU32::new(0),
+            turn: Mutex::new(()),
+            workers: plan.workers,
         }
     }
 
@@ -74,11 +90,73 @@ impl Writers {
         }
         let left = (0..space.logs.queues.lock().high_water()).any(|id| {
             let segment = space.records.segments.get(id);
-            segment.state() != State::Free && segment.sequence.load(Ordering::SeqCst) < below
+            // Pieces go with the records that name them.
+            !matches!(segment.state(), State::Free | State::Piece | State::Leader)
+                && segment.sequence.load(Ordering::SeqCst) < below
         });
         if !left {
             space.flushes.end(below);
         }
+    }
+
+    /// Waits for the turn of a store of so many segments, if these are a large part of the quota:
+    /// of several that take what they need bit by bit, none might get it all. The turn ends with
+    /// the guard, once the value is published.
+    pub(crate) fn wait_for_turn(&self, space: &Space, pieces: usize) -> Option<MutexGuard<'_, ()>> {
+        let at_once = space.budget.segments() / (TURN_SHARE * self.workers);
+        (pieces as u64 > at_once.max(1)).then(|| self.turn.lock())
+    }
+
+    /// Takes segments for the pieces of a value, if need be from items that are evicted for it, but
+    /// not from the one with this hash that `keep` names, with so many segments. Returns false if
+    /// there is nothing left to evict; a value that cannot be held in any case evicts nothing.
+    pub(crate) fn take_room(
+        &self,
+        items: &Items,
+        shard: usize,
+        wanted: usize,
+        keep: Option<(u64, u32)>,
+        now: Seconds,
+        taken: &mut Vec<u32>,
+    ) -> bool {
+        let space = &items.space;
+        let kept = keep.map_or(0, |(_, pieces)| pieces.into());
+        if !space.could_hold(wanted as u64, kept) {
+            return false;
+        }
+        let free = |taken: &Vec<u32>| {
+            space.budget.of_segments().left() + taken.len() as u64 * space.records.segment_bytes
+        };
+        let (mut in_vain, mut waits, mut sealed) = (0, 0, false);
+        while !space.take_pieces(wanted, taken) {
+            let before = free(taken);
+            space.budget.press();
+            let evicted = {
+                let mut shard = self.shards[shard].lock();
+                shard.keep = keep.map(|(hash, _)| hash);
+                let how = How::for_segment(in_vain >= EVICTIONS_MAX);
+                let evicted = items.evict_one(&mut shard, now, how);
+                shard.keep = None;
+                evicted
+            };
+            if free(taken) > before {
+                (in_vain, waits, sealed) = (0, 0, false);
+            } else if evicted {
+                in_vain += 1;
+            } else if !sealed {
+                // All that is left to evict may be in open segments.
+                self.seal_all(space);
+                sealed = true;
+            } else {
+                // Other values may be about to be published, or to lose their last reader.
+                waits += 1;
+                thread::yield_now();
+            }
+            if in_vain > IN_VAIN_MAX || waits > WAITS_MAX {
+                return false;
+            }
+        }
+        true
     }
 
     /// Seals every open segment.

@@ -210,6 +210,7 @@ impl Scene {
         is_done.store(true, Ordering::Relaxed);
         drop(upkeep.join());
         lived.into_iter().collect::<Result<(), String>>()?;
+        cache.check_pieces()?;
         if how == End::Stop {
             // A snapshot that a full disk refuses is reported and leaves what a kill would.
             drop(cache.close());
@@ -357,7 +358,8 @@ fn check_image(
     if let Some(flush) = flush {
         lock(&model).end_flush(&flush);
     }
-    hand.read_all(now)
+    hand.read_all(now)?;
+    cache.check_pieces()
 }
 
 /// Returns true if a thread carries out an operation.

@@ -22,7 +22,9 @@ use crate::{Cache, Config, OpenError};
 /// Bytes of a segment.
 pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
 /// Fewest and most segments of a quota.
-pub(super) const SEGMENTS: (u64, u64) = (8, 12);
+pub(super) const SEGMENTS: (u64, u64) = (16, 20);
+/// Largest value that lies in pieces: half of the smallest quota.
+pub(super) const LARGE_BYTES_MAX: u64 = 8 * SEGMENT_BYTES;
 /// Bytes of DRAM where values lie elsewhere: two write buffers take an eighth.
 const DRAM_BYTES: u64 = 16 * SEGMENT_BYTES;
 const VALUES: &str = "values";
@@ -124,7 +126,10 @@ impl Machine {
             medium: spec,
             medium_bytes: ByteSize(bytes),
             segment_bytes: Some(ByteSize(SEGMENT_BYTES)),
-            value_bytes_max: Some(ByteSize::kib(40)),
+            value_bytes_max: Some(match self.kind {
+                Kind::File => ByteSize::kib(40),
+                Kind::Dram | Kind::Pmem => ByteSize(LARGE_BYTES_MAX),
+            }),
             workers: self.workers,
             huge_pages: false,
             seed: Some(11),

@@ -8,6 +8,7 @@
 //!
 //! A reference model says what may be found: nothing that was replaced, deleted, flushed or has
 //! expired, and no other bytes than those that were stored. A lost item is a miss and never wrong.
+//! At the end of a life, and in every image, each segment belongs to an item or is free.
 
 use std::fmt;
 
@@ -15,6 +16,8 @@ use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_media::{MediumKind, MediumSpec, ModelName};
 use entresol_simulated::crash::Report;
+
+use machine::{LARGE_BYTES_MAX, SEGMENTS};
 
 mod act;
 mod life;
@@ -25,7 +28,7 @@ mod tests;
 
 /// Keys of a history.
 const KEYS: usize = 24;
-/// Largest value in bytes.
+/// Largest value in bytes that does not lie in pieces, for the most part.
 const VALUE_BYTES_MAX: u64 = 24 << 10;
 
 /// Medium of a trial's values.
@@ -208,7 +211,7 @@ impl Trial {
                 Op::End { how, damage: rng.one_in(3), back: rng.one_in(8) }
             }
             2..5 => Op::Sleep(1 + rng.below(12) as u32),
-            5 => Op::Resize((8 + rng.below(5)) as u8),
+            5 => Op::Resize((SEGMENTS.0 + rng.below(1 + SEGMENTS.1 - SEGMENTS.0)) as u8),
             6 if self.kind == Kind::File => Op::Trouble(match rng.below(4) {
                 0 if taste.lies => Trouble::Lying,
                 1 => Trouble::Failing,
@@ -216,7 +219,7 @@ impl Trial {
                 _ => Trouble::None,
             }),
             _ => {
-                let command = draw(rng, taste);
+                let command = draw(rng, taste, self.kind);
                 let owner = command.key().map(|key| key % self.threads);
                 let reads = matches!(command, Command::Get(_, false));
                 let any = rng.below(self.threads.into()) as u8;
@@ -264,7 +267,7 @@ impl Command {
     }
 }
 
-fn draw(rng: &mut Rng, taste: Taste) -> Command {
+fn draw(rng: &mut Rng, taste: Taste, kind: Kind) -> Command {
     // Some keys are used more than others.
     let keys = if taste.narrow && rng.one_in(2) { 4 } else { KEYS as u64 };
     let key = rng.below(keys) as u8;
@@ -273,6 +276,8 @@ fn draw(rng: &mut Rng, taste: Taste) -> Command {
         // Equal lengths let a record take the place of another.
         1 | 2 if taste.narrow => [16, 200, 3_000][rng.index(3)],
         1 => rng.below(2_000),
+        // On a block file no value lies in pieces.
+        3 if kind != Kind::File && rng.one_in(2) => rng.below(LARGE_BYTES_MAX + 1),
         _ => rng.below(VALUE_BYTES_MAX),
     } as u32;
     let ttl = match rng.below(20) {

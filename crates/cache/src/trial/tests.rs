@@ -32,6 +32,27 @@ const TOUCH: [Op; 9] = {
     ]
 };
 
+/// Items that die after their segment was saved, and damage to the map of what is void.
+#[cfg(feature = "mutants")]
+const VOID: [Op; 13] = {
+    let how = super::End::Kill(u16::MAX);
+    [
+        Op::Command(0, Command::Set(1, 1_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(2, 1_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(3, 1_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(4, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(5, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(6, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Set(7, 20_000, Ttl::Never, false)),
+        Op::Command(0, Command::Delete(1, false)),
+        Op::Command(0, Command::Delete(2, false)),
+        Op::Command(0, Command::Delete(3, false)),
+        Op::End { how, damage: true, back: false },
+        Op::Command(0, Command::Get(1, false)),
+        Op::Command(0, Command::Get(2, false)),
+    ]
+};
+
 fn try_seeds(seeds: std::ops::Range<u64>, kind: Kind) -> u64 {
     let mut images = 0;
     for seed in seeds {
@@ -94,11 +115,17 @@ fn every_site_is_noticed() {
         let run = move || trial.run(&trial.history(LEN)).map(drop);
         (format!("seed {seed}"), Box::new(run))
     };
-    let directed: [(&str, Kind, &[Op]); 2] =
-        [("a token", Kind::Dram, &TOKEN), ("a touch", Kind::Pmem, &TOUCH)];
-    let directed = directed.into_iter().map(|(name, kind, ops)| -> Part<'_> {
-        let trial = Trial { kind, threads: 1, ..Trial::of(0) };
-        (name.to_owned(), Box::new(move || trial.run(ops).map(drop)))
+    let directed: [(&str, Kind, &[Op], u64); 3] = [
+        ("a token", Kind::Dram, &TOKEN, 1),
+        ("a touch", Kind::Pmem, &TOUCH, 1),
+        // The seed decides which byte is damaged.
+        ("a damaged map", Kind::Pmem, &VOID, 20),
+    ];
+    let directed = directed.into_iter().flat_map(|(name, kind, ops, seeds)| {
+        (0..seeds).map(move |seed| -> Part<'_> {
+            let trial = Trial { kind, threads: 1, ..Trial::of(seed) };
+            (format!("{name}, seed {seed}"), Box::new(move || trial.run(ops).map(drop)))
+        })
     });
     let parts: Vec<Part<'_>> = directed.chain((0..MUTANT_SEEDS).map(part)).collect();
     let trials = try_parts(is_ours, &parts).expect("passes as it is");

@@ -6,6 +6,7 @@ pub(crate) mod pmem;
 use std::sync::Arc;
 
 use entresol_base::ByteSize;
+use entresol_base::checksum::crc32c;
 use entresol_media::{
     Access, Account, AccountHandle, BlockOptions, CostTable, MediumKind, MediumSpec,
 };
@@ -41,12 +42,13 @@ pub(crate) enum ValueAt {
 }
 
 impl ValueAt {
-    /// Returns the checksum that a copied value must have, if its medium can damage it.
+    /// Returns true if the bytes that were copied are those that were written. Values in DRAM have
+    /// no checksum, and those in pieces are checked piece by piece.
     #[inline]
-    pub(crate) fn checksum(&self) -> Option<u32> {
+    pub(crate) fn is_intact(&self, bytes: &[u8]) -> bool {
         match self {
-            ValueAt::Pmem { checksum, .. } => Some(*checksum),
-            _ => None,
+            ValueAt::Pmem { checksum, .. } => crc32c(bytes) == *checksum,
+            _ => true,
         }
     }
 

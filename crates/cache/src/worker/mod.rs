@@ -2,8 +2,11 @@
 //!
 //! A plain read takes no lock and waits for no other thread: it copies, then proves that the copy
 //! is one whole item. A read that changes the item (touch, win, a token that a client will hold)
-//! locks its buckets.
+//! locks its buckets. So does a read of a value in pieces, but only until it has pinned the value:
+//! a copy that long could neither be proven nor made under a lock.
 
+mod number;
+mod pin;
 mod walk;
 mod write;
 
@@ -25,6 +28,7 @@ use crate::shared::Shared;
 use crate::shared::space::Seen;
 use crate::statistics::{Counters, count};
 use crate::values::ValueAt;
+use pin::Pin;
 
 pub use walk::Walk;
 
@@ -163,10 +167,10 @@ impl Worker {
         let Some(head) = records.inline_head_of(probe.found.location(), key) else {
             return AtOnce::Unknown;
         };
-        if options.win && head.has(mark::STALE) {
+        if options.win && head.has(mark::STALE) || head.has(mark::PIECES) {
             return AtOnce::Unknown;
         }
-        let meta = records.meta(&probe.found, &head, now);
+        let meta = records.meta_of_whole(&probe.found, &head, now);
         if meta.expiry.is_past(now) {
             return AtOnce::Unknown;
         }
@@ -204,13 +208,14 @@ impl Worker {
                 Seen::Live(found, head) => (found, head),
                 seen => return self.missed(&seen),
             };
-            if options.win && head.has(mark::STALE) && !head.has(mark::WIN_SENT) {
-                // This reader wins the item, and that changes it.
+            // A reader that wins the item changes it.
+            let wins = options.win && head.has(mark::STALE) && !head.has(mark::WIN_SENT);
+            if wins || head.has(mark::PIECES) {
                 return self.get_changing(key, hash, now, options, out, header);
             }
             let meta = self.shared.records().meta(&found, &head, now);
             header(&meta, out);
-            let room = out.len()..out.len() + head.value_len;
+            let room = out.len()..out.len() + meta.value_len as usize;
             thread::step();
             let value = if options.value {
                 self.shared.records().append_value(found.location(), &head, out)
@@ -243,7 +248,7 @@ impl Worker {
     ) -> Lookup {
         match value {
             ValueAt::Memory | ValueAt::Pmem { .. } => {
-                if value.checksum().is_some_and(|expected| crc32c(&out[room.clone()]) != expected) {
+                if !value.is_intact(out.get(room).unwrap_or_default()) {
                     out.truncate(start);
                     self.drop_damaged(hash, found.location());
                     count(&self.counters.misses, 1);
@@ -449,18 +454,52 @@ impl Worker {
         }
         if !options.no_bump {
             head.set_access(&records.arena, now);
-            let young = space.logs.young.has(records.segment_of(found.location()));
-            items.index.set_heat(&found, found.heat().read(young));
+            let leader = records.leader_of_item(&head);
+            let segment = leader.unwrap_or_else(|| records.segment_of(found.location()));
+            items.index.set_heat(&found, found.heat().read(space.logs.young.has(segment)));
         }
         header(&meta, out);
-        let room = out.len()..out.len() + head.value_len;
-        let value = if options.value {
-            records.append_value(found.location(), &head, out)
-        } else {
+        let room = out.len()..out.len() + meta.value_len as usize;
+        let value = if !options.value {
             ValueAt::Memory
+        } else if head.has(mark::PIECES) {
+            let pin = Pin::take(&shared, found.location(), &head);
+            drop(pair);
+            let value = self.append_pinned(hash, pin.as_ref(), out);
+            return self.deliver(value, key, hash, &found, meta, start, room, out);
+        } else {
+            records.append_value(found.location(), &head, out)
         };
         drop(pair);
         self.deliver(value, key, hash, &found, meta, start, room, out)
+    }
+
+    /// Appends a value in pieces to `out`. An item whose value is damaged is dropped.
+    #[cold]
+    fn append_pinned(&mut self, hash: KeyHash, pin: Option<&Pin>, out: &mut Vec<u8>) -> ValueAt {
+        match pin {
+            Some(pin) if pin.append_to(out) => ValueAt::Memory,
+            Some(pin) => {
+                self.drop_damaged_value(hash, pin);
+                ValueAt::Gone
+            }
+            None => ValueAt::Gone,
+        }
+    }
+
+    /// Drops the item whose value in pieces is damaged, unless it has another value by now.
+    fn drop_damaged_value(&mut self, hash: KeyHash, pin: &Pin) {
+        count(&self.counters.damaged, 1);
+        let shared = Arc::clone(&self.shared);
+        let records = shared.records();
+        let pair = shared.items.index.lock(hash.0);
+        let location = records.segments.get(pin.leader()).owner();
+        if let Some(found) = pair.find_location(location)
+            && records.leader_of_item(&records.head(location)) == Some(pin.leader())
+        {
+            shared.space().retire(location, &records.head(location), || pair.remove(&found));
+            shared.items.count_removed(&mut self.uncounted_items);
+        }
     }
 
     /// Creates an empty item for a reader that missed and will fetch the value.

@@ -5,15 +5,17 @@
 //! it and published only if the item has not changed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use entresol_base::checksum::crc32c;
-use entresol_base::{Seconds, mutation_site};
+use entresol_base::checksum::{crc32c, crc32c_append};
+use entresol_base::{Seconds, mutation_site, thread};
 
 use crate::index::Found;
 use crate::ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, PendingRead,
     Store, StoreMode, Stored, Win,
 };
+use crate::pieces::List;
 use crate::record::{Head, NewRecord, mark};
 use crate::shared::append::NoPlace;
 use crate::shared::items::{Published, Refusal};
@@ -22,11 +24,13 @@ use crate::shared::space::Seen;
 use crate::statistics::count;
 use crate::values::ValueAt;
 use crate::worker::Worker;
+use crate::worker::number::{DIGITS_MAX, parse_number, write_number};
+use crate::worker::pin::{Part, Pin, bytes_of};
 
 /// Longest value, spaces included, that is parsed as a number.
 const NUMBER_BYTES_MAX: usize = 1024;
-/// Digits of the largest number of 64 bits.
-const DIGITS_MAX: usize = 20;
+/// Memory that is kept for copies of old values.
+const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
 /// An item as it was read for an operation that depends on it.
 struct OldItem {
@@ -35,6 +39,11 @@ struct OldItem {
     meta: ItemMeta,
     cas: u64,
     head: Head,
+    /// The value, if it lies in pieces.
+    pin: Option<Pin>,
+    /// Sequence of the segment that its record is in, if the record's place is not used again as
+    /// long as that has not changed.
+    fixed: Option<u64>,
 }
 
 /// Part of an old item that is wanted besides its metadata.
@@ -104,6 +113,29 @@ impl Worker {
         store: &Store<'_>,
         marks: u32,
     ) -> Stored {
+        if !self.shared.records().takes_whole(key, store.value.len()) {
+            return self.store_large(key, hash, now, store, marks);
+        }
+        let record = new_record(key, now, store, marks);
+        let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
+        let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
+        if store.invalidate && stored == Stored::Exists {
+            return self.store_stale(key, hash, now, store);
+        }
+        stored
+    }
+
+    /// Stores a value that lies in pieces, or refuses an item that is too large.
+    #[cold]
+    #[inline(never)]
+    fn store_large(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        marks: u32,
+    ) -> Stored {
         if !self.shared.records().takes(key, store.value.len()) {
             // An item that cannot be replaced must not go on being served.
             if store.mode == StoreMode::Set {
@@ -111,17 +143,11 @@ impl Worker {
             }
             return Stored::TooLarge;
         }
-        let record = NewRecord {
-            key,
-            value_len: store.value.len(),
-            client_flags: store.flags,
-            expiry: record_expiry(store.expiry, now),
-            cas: store.explicit_cas,
-            marks: marks | seen_mark(store.cas),
-            last_access: now,
-        };
+        let record = new_record(key, now, store, marks);
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
+        let parts = [Part::Bytes(store.value), Part::Bytes(b"")];
+        let depends = store.mode == StoreMode::Replace || store.compare.is_some();
+        let stored = self.write_large(key, hash, now, (record, depends), parts, &condition);
         if store.invalidate && stored == Stored::Exists {
             return self.store_stale(key, hash, now, store);
         }
@@ -138,7 +164,9 @@ impl Worker {
         store: &Store<'_>,
     ) -> Stored {
         loop {
-            let Old::Present(old) = self.read_old(key, hash, now, Want::Nothing, None) else {
+            let Old::Present(old) =
+                self.read_old(key, hash, now, (Want::Nothing, store.value.len()), None)
+            else {
                 return Stored::NotFound;
             };
             if store.compare.is_none_or(|given| given == 0 || given >= old.cas) {
@@ -171,20 +199,27 @@ impl Worker {
         supplied: Option<&OldValue>,
     ) -> Stored {
         loop {
-            let old = match self.read_old(key, hash, now, Want::Value, supplied) {
-                Old::Present(old) => old,
-                Old::Pending(read) => return Stored::Pending(read),
-                Old::Absent if store.vivify => {
-                    let create = Store { mode: StoreMode::Add, vivify: false, ..*store };
-                    match self.store_marked(key, hash, now, &create, 0) {
-                        Stored::NotStored => continue,
-                        stored => return stored,
+            let old =
+                match self.read_old(key, hash, now, (Want::Value, store.value.len()), supplied) {
+                    Old::Present(old) => old,
+                    Old::Pending(read) => return Stored::Pending(read),
+                    Old::Absent if store.vivify => {
+                        let create = Store { mode: StoreMode::Add, vivify: false, ..*store };
+                        match self.store_marked(key, hash, now, &create, 0) {
+                            Stored::NotStored => continue,
+                            stored => return stored,
+                        }
                     }
-                }
-                Old::Absent | Old::TooLong(_) => return Stored::NotStored,
-            };
+                    Old::Absent | Old::TooLong(_) => return Stored::NotStored,
+                };
             if store.compare.is_some_and(|given| given != old.cas) {
                 return Stored::Exists;
+            }
+            if old.pin.is_some() {
+                match self.extend_large(key, hash, now, store, &old) {
+                    Stored::NotStored => continue,
+                    stored => return stored,
+                }
             }
             let before = std::mem::take(&mut self.scratch);
             let len = before.len() + store.value.len();
@@ -202,11 +237,44 @@ impl Worker {
             } else {
                 Stored::TooLarge
             };
-            self.scratch = before;
+            self.keep_scratch(before);
             if stored != Stored::NotStored {
                 return stored;
             }
         }
+    }
+
+    /// Does what `extend` does for a value in pieces, which is copied from place to place.
+    /// `NotStored` means that it was another one meanwhile.
+    #[cold]
+    fn extend_large(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        old: &OldItem,
+    ) -> Stored {
+        let Some(pin) = &old.pin else { return Stored::NotStored };
+        let shared = Arc::clone(&self.shared);
+        let len = pin.len() + store.value.len();
+        if !shared.records().takes(key, len) {
+            return Stored::TooLarge;
+        }
+        if !pin.is_intact() {
+            self.drop_damaged_value(hash, pin);
+            return Stored::NotStored;
+        }
+        let mut record = shared.records().successor(key, (&old.head, old.meta.expiry), len, now);
+        record.client_flags = old.meta.flags;
+        record.cas = store.explicit_cas;
+        record.marks |= seen_mark(store.cas);
+        let parts = match store.mode {
+            StoreMode::Append => [Part::Pinned(pin), Part::Bytes(store.value)],
+            _ => [Part::Bytes(store.value), Part::Pinned(pin)],
+        };
+        let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
+        self.write_large(key, hash, now, (record, true), parts, &unchanged)
     }
 
     /// Increments or decrements a decimal number. `old` as in `store`.
@@ -220,7 +288,7 @@ impl Worker {
     ) -> Counted {
         self.shared.space().check_flush(now);
         loop {
-            let old = match self.read_old(key, hash, now, Want::Number, supplied) {
+            let old = match self.read_old(key, hash, now, (Want::Number, 0), supplied) {
                 Old::Present(old) => old,
                 Old::TooLong(cas) if arithmetic.compare.is_some_and(|given| given != cas) => {
                     return Counted::Exists;
@@ -364,10 +432,17 @@ impl Worker {
         supplied: Option<&OldValue>,
     ) -> Deleted {
         loop {
+            if !options.remove_value
+                && let Some(deleted) = self.invalidate_large(key, hash, now, options)
+            {
+                return deleted;
+            }
             let want = if options.remove_value { Want::Nothing } else { Want::Value };
-            let old = match self.read_old(key, hash, now, want, supplied) {
+            let old = match self.read_old(key, hash, now, (want, 0), supplied) {
                 Old::Absent | Old::TooLong(_) => return Deleted::NotFound,
                 Old::Pending(read) => return Deleted::Pending(read),
+                // It has just come.
+                Old::Present(old) if old.pin.is_some() && !options.remove_value => continue,
                 Old::Present(old) => old,
             };
             if options.compare.is_some_and(|given| given != old.cas) {
@@ -392,7 +467,7 @@ impl Worker {
             record.cas = record.cas.or(old.cas.checked_add(1));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(key, hash, now, record, [kept, b""], &unchanged);
-            self.scratch = value;
+            self.keep_scratch(value);
             match stored {
                 Stored::Stored { .. } => return Deleted::Deleted,
                 Stored::NotStored => {}
@@ -400,6 +475,43 @@ impl Worker {
                 _ => return Deleted::NoMemory,
             }
         }
+    }
+
+    /// Marks an item stale whose value lies in pieces: in place, since its record has room for
+    /// another token. `None` if there is no such item.
+    fn invalidate_large(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &DeleteOptions,
+    ) -> Option<Deleted> {
+        let shared = Arc::clone(&self.shared);
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
+        let pair = items.index.lock(hash.0);
+        let Seen::Live(found, head) = items.seen_in(&pair, key, now) else { return None };
+        if !head.has(mark::PIECES) {
+            return None;
+        }
+        let location = found.location();
+        let cas = records.cas_of(location, &head);
+        if options.compare.is_some_and(|given| given != cas) {
+            return Some(Deleted::Exists);
+        }
+        space.forget_saved(location);
+        let sequence = records.segment_at(location).sequence.load(Ordering::SeqCst);
+        let after = || records.implied_cas(sequence, location).max(1);
+        let cas = options.explicit_cas.unwrap_or_else(|| cas.checked_add(1).unwrap_or_else(after));
+        head.set_cas(&records.arena, cas);
+        if let Some(expiry) = options.touch {
+            let expiry = record_expiry(expiry, now);
+            records.segment_at(location).extend_deadline(expiry);
+            head.set_expiry(&records.arena, expiry);
+        }
+        head.set_marks(&records.arena, mark::STALE | mark::CAS_SEEN, mark::WIN_SENT);
+        head.set_access(&records.arena, now);
+        items.index.set_heat(&found, found.heat().inherited());
+        Some(Deleted::Deleted)
     }
 
     /// Gives an item a new expiry; `None` if there is none.
@@ -457,9 +569,13 @@ impl Worker {
             head.set_marks(&records.arena, mark::CAS_SEEN, 0);
             drop(pair);
             // The record has no room for an expiry (only values in DRAM have such records).
-            let Old::Present(old) = self.read_old(key, hash, now, Want::Value, None) else {
+            let Old::Present(old) = self.read_old(key, hash, now, (Want::Value, 0), None) else {
                 return None;
             };
+            if old.pin.is_some() {
+                // Another item has come, and its record has room.
+                continue;
+            }
             let value = std::mem::take(&mut self.scratch);
             let mut record = records.successor(key, (&old.head, old.meta.expiry), value.len(), now);
             record.expiry = new;
@@ -468,7 +584,7 @@ impl Worker {
             record.last_access = Seconds(now.0.saturating_sub(old.meta.last_access_s));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(key, hash, now, record, [&value, b""], &unchanged);
-            self.scratch = value;
+            self.keep_scratch(value);
             match stored {
                 Stored::NotStored => {}
                 Stored::Stored { .. } => return Some(old.meta),
@@ -477,13 +593,19 @@ impl Worker {
         }
     }
 
-    /// Copies an item for an operation that depends on it; its value goes into `scratch`.
+    /// Keeps the memory of a copy for the next one, unless it is that of a very large value.
+    fn keep_scratch(&mut self, scratch: Vec<u8>) {
+        self.scratch = if scratch.capacity() > SCRATCH_BYTES_MAX { Vec::new() } else { scratch };
+    }
+
+    /// Copies an item for an operation that depends on it, and that adds so many bytes to the part
+    /// it wants; its value goes into `scratch`, or is pinned if it lies in pieces.
     fn read_old(
         &mut self,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
-        want: Want,
+        (want, more): (Want, usize),
         supplied: Option<&OldValue>,
     ) -> Old {
         let shared = Arc::clone(&self.shared);
@@ -496,16 +618,28 @@ impl Worker {
         let location = found.location();
         let meta = records.meta(&found, &head, now);
         let cas = records.cas_of(location, &head);
-        let old = OldItem { found, marks: head.marks, meta, cas, head };
-        match want {
-            Want::Nothing => return Old::Present(old),
-            Want::Number if head.value_len > NUMBER_BYTES_MAX => return Old::TooLong(cas),
-            Want::Number | Want::Value => {}
+        let mut old = OldItem { found, marks: head.marks, meta, cas, head, pin: None, fixed: None };
+        if want == Want::Number && records.value_len(&head) > NUMBER_BYTES_MAX {
+            return Old::TooLong(cas);
+        }
+        if head.has(mark::PIECES) {
+            old.pin = Pin::take(&shared, location, &head);
+            return if old.pin.is_some() { Old::Present(old) } else { Old::Absent };
+        }
+        let kept = if want == Want::Value { head.value_len } else { 0 };
+        if (kept + more) as u64 > records.whole_bytes_max {
+            // While a large value is written, so much may change in the bucket that its version
+            // proves nothing; but no other item comes to a place whose token is known.
+            head.set_marks(&records.arena, mark::CAS_SEEN, 0);
+            old.fixed = Some(records.segment_at(location).sequence.load(Ordering::SeqCst));
+        }
+        if want == Want::Nothing {
+            return Old::Present(old);
         }
         let value = records.append_value(location, &head, &mut self.scratch);
         match value {
             ValueAt::Memory | ValueAt::Pmem { .. } => {
-                if value.checksum().is_some_and(|expected| crc32c(&self.scratch) != expected) {
+                if !value.is_intact(&self.scratch) {
                     count(&self.counters.damaged, 1);
                     space.retire(location, &head, || pair.remove(&found));
                     items.count_removed(&mut self.uncounted_items);
@@ -539,7 +673,37 @@ impl Worker {
         parts: [&[u8]; 2],
         condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
-        self.write_if(key, hash, now, record, parts, condition)
+        if record.value_len as u64 <= self.shared.records().whole_bytes_max {
+            return self.write_if(key, hash, now, record, parts, condition);
+        }
+        let parts = parts.map(Part::Bytes);
+        self.write_large(key, hash, now, (record, true), parts, condition)
+    }
+
+    /// Writes a value in pieces and publishes it if the condition holds. If the condition `depends`
+    /// on an item, that is not evicted for the value.
+    #[cold]
+    fn write_large(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        (record, depends): (NewRecord<'_>, bool),
+        parts: [Part<'_>; 2],
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        self.moved_bytes += parts[0].len() + parts[1].len();
+        let stored = self.write_in_pieces(hash, now, (record, depends), parts, condition);
+        self.drop_unless_replaced(key, hash, now, &stored);
+        stored
+    }
+
+    /// Drops an item that could not be replaced: as in memcached, it is not served any more.
+    #[inline(always)]
+    fn drop_unless_replaced(&mut self, key: &[u8], hash: KeyHash, now: Seconds, stored: &Stored) {
+        if matches!(stored, Stored::NoMemory | Stored::TooLarge) {
+            self.delete(key, hash, now, &DeleteOptions::default(), None);
+        }
     }
 
     #[inline(always)]
@@ -554,11 +718,137 @@ impl Worker {
     ) -> Stored {
         self.moved_bytes += parts[0].len() + parts[1].len();
         let stored = self.try_write(hash, now, record, parts, condition);
-        if matches!(stored, Stored::NoMemory | Stored::TooLarge) {
-            // As in memcached, an item that could not be replaced is not served any more.
-            self.delete(key, hash, now, &DeleteOptions::default(), None);
+        self.drop_unless_replaced(key, hash, now, &stored);
+        stored
+    }
+
+    /// Writes a large value into pieces, and then publishes the record of their list.
+    #[cold]
+    #[inline(never)]
+    fn write_in_pieces(
+        &mut self,
+        hash: KeyHash,
+        now: Seconds,
+        (record, depends): (NewRecord<'_>, bool),
+        parts: [Part<'_>; 2],
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        let shared = Arc::clone(&self.shared);
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
+        let keep = {
+            // A store that will be refused must not evict anything.
+            let pair = items.index.lock(hash.0);
+            let seen = items.seen_in(&pair, record.key, now);
+            if let Err(refusal) = condition(&seen, records) {
+                return refusal.into();
+            }
+            match &seen {
+                Seen::Live(_, head) if depends => {
+                    let leader = records.leader_of_item(head);
+                    Some((hash.0, leader.map_or(0, |id| records.segments.get(id).pieces())))
+                }
+                _ => None,
+            }
+        };
+        let wanted = records.cut.parts(record.value_len as u64).0 as usize;
+        let _turn = shared.writers.wait_for_turn(space, wanted);
+        let mut taken = Vec::new();
+        if !shared.writers.take_room(items, self.shard, wanted, keep, now, &mut taken) {
+            space.free_pieces(&taken);
+            return Stored::NoMemory;
+        }
+        space.link_pieces(&taken);
+        let list = self.fill_pieces(taken, &parts);
+        let kept = keep.map(|(hash, _)| hash);
+        let stored = self.publish_pieces(hash, now, (record, kept), &list, &parts, condition);
+        let is_stored = matches!(stored, Stored::Stored { .. });
+        if !is_stored && !mutation_site!("the pieces of a value that is refused are freed") {
+            space.free_pieces(&list.segments);
         }
         stored
+    }
+
+    /// Writes a value into its pieces, but for its rest; returns its list.
+    fn fill_pieces(&mut self, segments: Vec<u32>, parts: &[Part<'_>; 2]) -> List {
+        let shared = Arc::clone(&self.shared);
+        let records = shared.records();
+        let value_len = (parts[0].len() + parts[1].len()) as u64;
+        let mut list = List { value_len, segments, checksums: Vec::new() };
+        let mut buffer = Vec::new();
+        for chunk in records.cut.chunks(value_len) {
+            thread::step();
+            let [first, second] = bytes_of(parts, chunk.at, chunk.bytes, &mut buffer);
+            list.checksums.push(crc32c_append(crc32c(first), second));
+            if let Some(piece) = chunk.piece {
+                let (id, account) = (list.segments[piece], &mut self.account);
+                records.write_piece(id, chunk.offset, first, account);
+                records.write_piece(id, chunk.offset + first.len() as u64, second, account);
+            }
+        }
+        records.drain_pieces();
+        list
+    }
+
+    /// Publishes the record of a value in pieces, with their list and the value's rest.
+    fn publish_pieces(
+        &mut self,
+        hash: KeyHash,
+        now: Seconds,
+        (record, keep): (NewRecord<'_>, Option<u64>),
+        list: &List,
+        parts: &[Part<'_>; 2],
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        let shared = Arc::clone(&self.shared);
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
+        let rest = records.cut.parts(list.value_len).1;
+        let piece_bytes = list.value_len - rest;
+        let mut buffer = Vec::new();
+        let rest_parts = bytes_of(parts, piece_bytes, rest as usize, &mut buffer);
+        let in_record = if records.values.is_elsewhere() { 0 } else { rest };
+        let value_len = (records.cut.list_bytes(list.value_len) + in_record) as usize;
+        let marks = record.marks | mark::PIECES | mark::EXPIRY;
+        let mut record = NewRecord { value_len, marks, ..record };
+        let leader = records.segments.get(list.segments[0]);
+        let mut shard = shared.writers.shards[self.shard].lock();
+        loop {
+            // Such a record carries its token, so that it can be marked stale in place.
+            let written = NewRecord { cas: record.cas.or(Some(0)), ..record };
+            shard.keep = keep;
+            let place = shard.reserve_for_pieces(items, &written, (piece_bytes, rest), hash.0, now);
+            shard.keep = None;
+            let place = match place {
+                Ok(place) => place,
+                Err(NoPlace::Busy) => return Stored::Busy,
+                Err(NoPlace::NoMemory) => return Stored::NoMemory,
+                Err(NoPlace::TooLarge) => return Stored::TooLarge,
+            };
+            let implied = records.implied_cas(place.sequence, place.location());
+            let written = NewRecord { cas: record.cas.or(Some(implied)), ..record };
+            records.write_list(&place, &written, list, rest_parts, &mut self.account);
+            leader.set_owner(place.location());
+            let (cas, is_new) =
+                match items.publish(&mut shard, hash, now, &record, &place, &condition) {
+                    Published::Replaced { cas } => (cas, false),
+                    Published::Inserted { cas } => (cas, true),
+                    Published::Refused(refusal) => {
+                        shard.give_up(space, &place);
+                        return refusal.into();
+                    }
+                    Published::NeedsCas(cas) => {
+                        shard.give_up(space, &place);
+                        record.cas = Some(cas);
+                        continue;
+                    }
+                };
+            let segment = records.segments.get(place.segment);
+            segment.add_live_pieces(piece_bytes);
+            space.queue_value(list.segments[0], segment.kind().log());
+            if is_new {
+                items.count_added(&mut self.uncounted_items, &mut shard, &place, now);
+            }
+            return Stored::Stored { cas };
+        }
     }
 
     #[inline(always)]
@@ -622,7 +912,7 @@ impl OldItem {
         const RELEVANT: u32 = 0xFF << 24 & !mark::CAS_SEEN;
         match seen {
             Seen::Live(found, head)
-                if found.is_still(&self.found)
+                if self.is_same(found, head, records)
                     && head.marks & RELEVANT == self.marks & RELEVANT
                     && head.expiry(&records.arena) == self.meta.expiry =>
             {
@@ -630,6 +920,35 @@ impl OldItem {
             }
             _ => Err(Refusal::NotStored),
         }
+    }
+
+    /// Returns true if it is one and the same item, with the same value.
+    #[inline]
+    fn is_same(&self, found: &Found, head: &Head, records: &Records) -> bool {
+        let location = found.location();
+        if let Some(pin) = &self.pin {
+            return records.leader_of_item(head) == Some(pin.leader())
+                && records.cas_of(location, head) == self.cas;
+        }
+        let has_stayed = |sequence| {
+            location == self.found.location()
+                && records.segment_at(location).sequence.load(Ordering::SeqCst) == sequence
+        };
+        found.is_still(&self.found) || self.fixed.is_some_and(has_stayed)
+    }
+}
+
+/// Builds the record of a value that does not depend on an old one.
+#[inline(always)]
+fn new_record<'a>(key: &'a [u8], now: Seconds, store: &Store<'_>, marks: u32) -> NewRecord<'a> {
+    NewRecord {
+        key,
+        value_len: store.value.len(),
+        client_flags: store.flags,
+        expiry: record_expiry(store.expiry, now),
+        cas: store.explicit_cas,
+        marks: marks | seen_mark(store.cas),
+        last_access: now,
     }
 }
 
@@ -665,41 +984,5 @@ fn record_expiry(expiry: Expiry, now: Seconds) -> Option<Seconds> {
         Expiry::Never => None,
         Expiry::At(second) => Some(second),
         Expiry::Immediately => Some(now),
-    }
-}
-
-/// Parses a decimal number as memcached does: after any spaces, up to its end or another space.
-fn parse_number(value: &[u8]) -> Option<u64> {
-    let value = value.trim_ascii_start();
-    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let ends = value.get(digits).is_none_or(u8::is_ascii_whitespace);
-    if digits == 0 || digits > DIGITS_MAX || !ends {
-        return None;
-    }
-    value[..digits].iter().try_fold(0_u64, |number, digit| {
-        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    })
-}
-
-fn write_number(number: u64, digits: &mut [u8; DIGITS_MAX]) -> usize {
-    let text = number.to_string();
-    digits[..text.len()].copy_from_slice(text.as_bytes());
-    text.len()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_read_as_memcached_reads_them() {
-        assert_eq!(parse_number(b"007"), Some(7));
-        assert_eq!(parse_number(b"18446744073709551615"), Some(u64::MAX));
-        for text in ["9 ", " 9", "9 1", "9\r\n"] {
-            assert_eq!(parse_number(text.as_bytes()), Some(9), "{text}");
-        }
-        for text in ["", " ", "9a", "-1", "18446744073709551616", "a9"] {
-            assert_eq!(parse_number(text.as_bytes()), None, "{text}");
-        }
     }
 }

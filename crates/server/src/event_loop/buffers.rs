@@ -24,6 +24,10 @@ const UNMOVED: Duration = Duration::from_secs(1);
 /// the largest value slowly, whatever the quota, while another one sends such a value into a buffer
 /// that grows by doubling.
 const LARGEST_REQUESTS: usize = 4;
+/// Bytes of these at most. A share then still has room for half as much again as one of them, so
+/// that a client by itself is never closed for the size of its value; for several with such values
+/// the tenant's limit must provide.
+const LARGEST_REQUESTS_BYTES: usize = 64 << 20;
 
 /// A tenant's buffers in one loop, and the loop's share of the tenant's limit.
 #[derive(Debug, Default)]
@@ -46,7 +50,8 @@ impl BufferQuota {
     /// Sets the limit to a loop's share of a tenant's limit. `request_bytes` is the largest
     /// request.
     pub(super) fn set_share(&mut self, limit_bytes: usize, loops: usize, request_bytes: usize) {
-        let least = request_bytes.saturating_mul(LARGEST_REQUESTS);
+        let several = request_bytes.saturating_mul(LARGEST_REQUESTS).min(LARGEST_REQUESTS_BYTES);
+        let least = several.max(request_bytes.saturating_add(request_bytes / 2));
         self.limit_bytes = (limit_bytes / loops.max(1)).max(least);
     }
 
@@ -206,5 +211,18 @@ mod tests {
         assert!(!quota.is_full());
         quota.change(0, 1);
         assert!(quota.is_full());
+    }
+
+    #[test]
+    fn very_large_requests_raise_a_share_by_little_more_than_one_takes() {
+        for (request, least) in [(16 << 20, 64 << 20), (40 << 20, 64 << 20), (1 << 30, 3 << 29)] {
+            let mut quota = share(1000, 4, request);
+            quota.change(0, request);
+            assert!(!quota.is_tight(), "{request}");
+            quota.change(request, least);
+            assert!(!quota.is_full(), "{request}");
+            quota.change(0, 1);
+            assert!(quota.is_full(), "{request}");
+        }
     }
 }

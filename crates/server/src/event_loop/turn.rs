@@ -21,6 +21,10 @@ const LATE: std::time::Duration = std::time::Duration::from_millis(10);
 /// Bytes of replies after which a short turn ends.
 const SHORT_OUTPUT_BYTES: usize = 16 * 1024;
 
+/// Memory of replies that a loop keeps for the next ones: more than replies with values of the
+/// usual limits take.
+const KEPT_OUTPUT_BYTES: usize = 32 << 20;
+
 /// Connections that are served from a throttled tenant's queue before the others have their turn.
 const CALLS_PER_ROUND: usize = 8;
 
@@ -207,6 +211,9 @@ impl Turns {
         table.buffers.settle(&mut connection.input);
         if self.output.holes.is_empty() {
             send(connection, seat, &mut self.output.bytes, now);
+            if self.output.bytes.capacity() > KEPT_OUTPUT_BYTES {
+                self.output.bytes = Vec::new();
+            }
             self.count_answered(table, key);
         } else {
             debug_assert!(!connection.has_backlog(), "replies overtake earlier ones");
@@ -285,7 +292,8 @@ impl Turns {
     fn take_back(&mut self, connection: &mut Connection) {
         let mut bytes = std::mem::take(&mut connection.output.bytes);
         connection.sent = 0;
-        if bytes.capacity() > self.output.bytes.capacity() {
+        let more = bytes.capacity() > self.output.bytes.capacity();
+        if more && bytes.capacity() <= KEPT_OUTPUT_BYTES {
             bytes.clear();
             self.output.bytes = bytes;
         }

@@ -165,10 +165,15 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
          delete it, or choose by 'favour' between objects and bytes",
     );
     tenant_refused(
-        "segment_size = \"1MiB\"\nvalue_limit = \"1MiB\"",
+        "segment_size = \"1MiB\"\nvalue_limit = \"1025MiB\"",
+        "server.toml:5: value_limit is 1025MiB; it must be from 1B to 1GiB: no value may be larger",
+    );
+    let file = "medium = \"file:/x\"\nmedium_quota = \"64MiB\"\n";
+    tenant_refused(
+        &format!("{file}segment_size = \"1MiB\"\nvalue_limit = \"1MiB\""),
         &format!(
-            "server.toml:5: value_limit is 1MiB; a value must fit a segment of 1MiB, so at most \
-             {} (a larger segment_size allows more)",
+            "server.toml:7: value_limit is 1MiB; it must be from 1B to {}: on a block file a value \
+             must fit a segment of 1MiB (a larger segment_size allows more)",
             ByteSize((1 << 20) - entresol_cache::SEGMENT_OVERHEAD_BYTES)
         ),
     );
@@ -576,10 +581,11 @@ mod on_this_machine {
         let error = check(&two("cost_table = \"{}/none.json\"", "")).unwrap_err();
         assert!(error.starts_with("server.toml:4: cost table {}/none.json: "), "{error}");
         assert!(error.ends_with("check the path and its permissions"), "{error}");
-        let error = check(&two("", "dram_quota = \"4MiB\"\nvalue_limit = \"1MiB\"")).unwrap_err();
-        assert!(
-            error.starts_with("server.toml:8: the DRAM quota of tenant 'b' is 4MiB"),
-            "{error}"
+        let error = check(&two("", "dram_quota = \"4MiB\"\nvalue_limit = \"3MiB\"")).unwrap_err();
+        assert_eq!(
+            error,
+            "server.toml:8: the value limit of tenant 'b' is 3MiB; it can be at most 2MiB here, \
+             since a value may take half of the DRAM quota"
         );
         let group = "group = \"g\"\n[[group]]\nname = \"g\"\n[[group]]\nname = \"empty\"";
         let error = check(&two("group = \"g\"", group)).unwrap_err();
