@@ -28,8 +28,10 @@ unsafe fn checksum_of_copies(from: *const u8, len: usize, before: u32) -> u32 {
     let (mut sum, mut part) = (before, [0; COPIED_BYTES]);
     for at in (0..len).step_by(COPIED_BYTES) {
         let part = &mut part[..(len - at).min(COPIED_BYTES)];
+        // SAFETY: `at` is below `len`.
+        let from = unsafe { from.add(at) };
         // SAFETY: this many bytes from here are inside, and the target is a slice of this length.
-        unsafe { super::copy(from.add(at), part.as_mut_ptr(), part.len()) };
+        unsafe { super::copy(from, part.as_mut_ptr(), part.len()) };
         sum = crc32c_append(sum, part);
     }
     sum

@@ -72,25 +72,31 @@ fn moved(checksum: u64, table: &Table) -> u64 {
 pub(super) unsafe fn checksum(from: *const u8, len: usize, before: u32) -> u32 {
     let (mut sum, mut at) = (u64::from(!before), 0);
     while len - at >= 3 * STREAM_BYTES {
-        // SAFETY: three streams from here are inside; the processor was asked.
-        let streams = unsafe { three_streams(from.add(at), sum) };
+        // SAFETY: `at` is below `len`.
+        let from = unsafe { from.add(at) };
+        // SAFETY: three streams from here are inside; the processor has the instruction.
+        let streams = unsafe { three_streams(from, sum) };
         sum = moved(streams[0], &PAST_TWO) ^ moved(streams[1], &PAST_ONE) ^ streams[2];
         at += 3 * STREAM_BYTES;
     }
     while at < len {
-        let step = if len - at >= 8 { 8 } else { 1 };
-        // SAFETY: `step` bytes from here are inside; the processor was asked. Assembly may read
-        // what other threads write.
-        unsafe {
-            let from = from.add(at);
-            match step {
-                8 => asm!("crc32 {sum}, qword ptr [{from}]", sum = inout(reg) sum,
-                    from = in(reg) from, options(nostack, readonly, preserves_flags)),
-                _ => asm!("crc32 {sum}, byte ptr [{from}]", sum = inout(reg) sum,
-                    from = in(reg) from, options(nostack, readonly, preserves_flags)),
+        // SAFETY: `at` is below `len`.
+        let from = unsafe { from.add(at) };
+        if len - at >= 8 {
+            // SAFETY: eight bytes from here are inside. Assembly may read what others write.
+            unsafe {
+                asm!("crc32 {sum}, qword ptr [{from}]", sum = inout(reg) sum,
+                    from = in(reg) from, options(nostack, readonly, preserves_flags));
             }
+            at += 8;
+        } else {
+            // SAFETY: as above, of one byte.
+            unsafe {
+                asm!("crc32 {sum}, byte ptr [{from}]", sum = inout(reg) sum,
+                    from = in(reg) from, options(nostack, readonly, preserves_flags));
+            }
+            at += 1;
         }
-        at += step;
     }
     !(sum as u32)
 }
