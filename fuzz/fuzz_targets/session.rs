@@ -107,11 +107,12 @@ impl Connection {
             let Connection { executor, session, seat, input, output, .. } = self;
             let turn = executor.run(input, session, seat, &LIMITS, now, output);
             assert!(turn.consumed <= input.len());
-            assert!(output.bytes.len() <= OUTPUT_BYTES_MAX, "{} bytes", output.bytes.len());
+            assert!(output.len() <= OUTPUT_BYTES_MAX, "{} bytes", output.len());
             assert!(output.holes.is_empty(), "nothing to read: all is in DRAM");
             input.drain(..turn.consumed);
-            let answered = !output.bytes.is_empty();
-            self.replies.append(&mut output.bytes);
+            let answered = !output.is_empty();
+            output.copy(0, output.len(), &mut self.replies).expect("no value is damaged");
+            output.clear();
             match turn.then {
                 Then::Read { needed } => {
                     assert!(needed > self.input.len(), "asks for what it has");
@@ -119,6 +120,7 @@ impl Connection {
                 }
                 // The keys of one long line are answered over several turns.
                 Then::Yield => assert!(turn.consumed > 0 || turn.requests > 0 || answered),
+                Then::MakeRoom => session.give_up_arrival(),
                 Then::Park { .. } | Then::Throttle { .. } | Then::Fetch(_) => {
                     panic!("no need to wait: {:?}", turn.then)
                 }

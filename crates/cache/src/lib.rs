@@ -43,13 +43,13 @@ mod worker;
 pub use cache::Cache;
 pub use config::{
     Config, Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
-    VALUE_BYTES_MAX,
 };
 pub use error::{CloseError, OpenError, ResizeError};
 pub use ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, KeyHash, Lookup,
     OldValue, PendingRead, ReadFailure, Store, StoreMode, Stored, Win,
 };
+pub use pieces::VALUE_BYTES_MAX;
 pub use record::KEY_BYTES_MAX;
 pub use statistics::{Events, Statistics};
-pub use worker::{Walk, Worker};
+pub use worker::{Damaged, Pinned, Upload, Walk, Worker};

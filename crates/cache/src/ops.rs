@@ -69,6 +69,9 @@ pub struct ItemMeta {
 pub struct GetOptions {
     /// Appends the value's bytes to the output.
     pub value: bool,
+    /// Leaves a large value that lies in DRAM where it is: it is not appended, but
+    /// `Worker::take_pinned` returns it.
+    pub pin: bool,
     /// Reports the compare-and-swap token.
     pub cas: bool,
     /// Sets a new expiry.
@@ -97,6 +100,7 @@ impl Default for GetOptions {
     fn default() -> Self {
         GetOptions {
             value: true,
+            pin: false,
             cas: false,
             touch: None,
             no_bump: false,
@@ -205,6 +209,11 @@ pub struct Store<'a> {
 }
 
 impl<'a> Store<'a> {
+    /// Returns true if it stores only where an item is there already.
+    pub(crate) fn depends(&self) -> bool {
+        self.mode == StoreMode::Replace || self.compare.is_some()
+    }
+
     /// Returns a plain set that never expires.
     #[must_use]
     pub fn set(value: &'a [u8]) -> Self {

@@ -11,11 +11,13 @@
 //! | 4 a piece | number of its segment |
 //! | 4 a chunk | CRC-32C of its bytes: a chunk has 256 KiB, or what a piece or the rest has left |
 
+use entresol_base::ByteSize;
 use entresol_media::Direct;
 
-use crate::config::VALUE_BYTES_MAX;
 use crate::record::Head;
 
+/// Largest value, as in memcached.
+pub const VALUE_BYTES_MAX: ByteSize = ByteSize::gib(1);
 /// Bytes of the list before its first piece.
 const FIRST_AT: u64 = 4;
 /// Bytes of the list for each piece, and for each chunk.
@@ -90,25 +92,32 @@ impl Cut {
 
     /// Iterates over the chunks of a value, from its beginning to its end.
     pub(crate) fn chunks(self, value_len: u64) -> impl Iterator<Item = Chunk> {
+        let first = self.chunk_from(value_len, 0);
+        let next = move |chunk: &Chunk| self.chunk_from(value_len, chunk.at + chunk.bytes as u64);
+        std::iter::successors(first, next)
+    }
+
+    /// Returns the number of the chunk that holds the byte at an offset of the value.
+    pub(crate) fn chunk_number(self, at: u64) -> usize {
+        let a_piece = self.segment_bytes.div_ceil(CHUNK_BYTES);
+        (at / self.segment_bytes * a_piece + at % self.segment_bytes / CHUNK_BYTES) as usize
+    }
+
+    /// Returns the bytes of a chunk from offset `at` of the value on; `None` at its end.
+    pub(crate) fn chunk_from(self, value_len: u64, at: u64) -> Option<Chunk> {
         let (pieces, rest) = self.parts(value_len);
-        let (rest_at, mut at) = (value_len - rest, 0);
-        std::iter::from_fn(move || {
-            if at == value_len {
-                return None;
-            }
-            let piece = at / self.segment_bytes;
-            let offset = at % self.segment_bytes;
-            let end = if piece < pieces {
-                rest_at.min((piece + 1) * self.segment_bytes)
-            } else {
-                value_len
-            };
-            let bytes = (end - at).min(CHUNK_BYTES);
-            let piece = (piece < pieces).then_some(piece as usize);
-            let chunk = Chunk { piece, offset, at, bytes: bytes as usize };
-            at += bytes;
-            Some(chunk)
-        })
+        if at == value_len {
+            return None;
+        }
+        let (piece, offset) = (at / self.segment_bytes, at % self.segment_bytes);
+        let end = if piece < pieces {
+            (value_len - rest).min((piece + 1) * self.segment_bytes)
+        } else {
+            value_len
+        };
+        let bytes = (end - at).min(CHUNK_BYTES - offset % CHUNK_BYTES);
+        let piece = (piece < pieces).then_some(piece as usize);
+        Some(Chunk { piece, offset, at, bytes: bytes as usize })
     }
 }
 
@@ -168,8 +177,8 @@ mod tests {
                 let (pieces, rest) = cut.parts(value_len);
                 let chunks: Vec<Chunk> = cut.chunks(value_len).collect();
                 let mut at = 0;
-                for chunk in &chunks {
-                    assert_eq!(chunk.at, at);
+                for (number, chunk) in chunks.iter().enumerate() {
+                    assert_eq!((chunk.at, cut.chunk_number(chunk.at)), (at, number));
                     let in_pieces = chunk.piece.map(|piece| piece as u64 * segment_bytes);
                     let before = in_pieces.unwrap_or(value_len - rest);
                     assert_eq!(before + chunk.offset, at);

@@ -28,6 +28,6 @@ pub use limits::Limits;
 pub use meta::{
     FlagTokens, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet, MetaStoreMode,
 };
-pub use parse::{parse, parse_keys};
+pub use parse::{parse, parse_keys, parse_without_data};
 pub use refusal::{AfterRefusal, KeyLine, Refusal, Step};
 pub use request::{Arithmetic, Delete, Request, Store, StoreVerb, Touch};

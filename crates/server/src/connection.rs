@@ -1,6 +1,7 @@
 //! A client's connection: its socket, the bytes received and the replies not yet taken.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use entresol_base::Nanos;
@@ -11,7 +12,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-use crate::buffer::{Buffer, TURN_BYTES};
+use crate::buffer::Buffer;
 use crate::stranger::Stranger;
 use crate::tls::TlsStream;
 
@@ -43,6 +44,15 @@ impl Stream {
             Stream::Tcp(stream) => stream.read(room),
             Stream::Unix(stream) => stream.read(room),
             Stream::Tls(stream) => stream.read(room),
+        }
+    }
+
+    /// Returns the socket if what is read of the stream is what arrives there.
+    pub(crate) fn plain_socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Stream::Tcp(stream) => Some(stream.as_fd()),
+            Stream::Unix(stream) => Some(stream.as_fd()),
+            Stream::Tls(_) => None,
         }
     }
 
@@ -131,6 +141,11 @@ impl Transfer {
     }
 }
 
+/// Bytes of large values that are checked and then sent while the processor's caches have them.
+const SENT_AT_ONCE: usize = 256 << 10;
+/// Bytes of large values that are copied to be encrypted.
+const COPIED_AT_ONCE: usize = 64 << 10;
+
 /// A connection. An idle one holds no buffer.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -170,6 +185,8 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Time since which a request has been incomplete or a reply not taken.
     pub(crate) stalled_since: Option<Nanos>,
+    /// Time since which there has been no room for the value that arrives.
+    pub(crate) lacks_room_since: Option<Nanos>,
     /// Time at which bytes last moved in either direction.
     pub(crate) moved_at: Nanos,
     /// Time since which the backlog has been waiting for the client.
@@ -218,6 +235,7 @@ impl Connection {
             closing: false,
             queued: false,
             stalled_since: None,
+            lacks_room_since: None,
             moved_at: Nanos(0),
             backlog_since: Nanos(0),
             is_slow: false,
@@ -235,7 +253,7 @@ impl Connection {
 
     /// Returns true if replies wait to be sent.
     pub(crate) fn has_backlog(&self) -> bool {
-        self.sent < self.output.bytes.len()
+        self.sent < self.output.len()
     }
 
     /// Before more is executed, everything before it was answered and handed to the socket: so
@@ -258,16 +276,16 @@ impl Connection {
         let replies = self.output.bytes.capacity();
         // Values being read will be copied into room that the replies already have.
         let reading = if self.reads > 0 { replies } else { 0 };
-        self.input.capacity() + replies + reading + self.stream.held_bytes()
+        let arriving = self.session.buffered_bytes();
+        let pinned = self.output.buffered_bytes();
+        self.input.capacity() + arriving + replies + pinned + reading + self.stream.held_bytes()
     }
 
-    /// Sends as much of the backlog as the client takes, but no more than a turn may.
-    pub(crate) fn flush(&mut self) -> Transfer {
-        let end = self.output.bytes.len().min(self.sent + TURN_BYTES);
-        while let Some(rest) = self.output.bytes.get(self.sent..end)
-            && !rest.is_empty()
-        {
-            match Transfer::of(self.stream.write(rest)) {
+    /// Sends as much of the backlog as the client takes, but no more than `most` bytes.
+    pub(crate) fn flush(&mut self, most: usize) -> Transfer {
+        let end = self.output.len().min(self.sent + most);
+        while self.sent < end {
+            match Transfer::of(self.send_next(end)) {
                 Transfer::Bytes(count) => self.sent += count,
                 other => {
                     self.takes_more = false;
@@ -277,5 +295,19 @@ impl Connection {
         }
         self.takes_more = self.has_backlog();
         Transfer::Bytes(0)
+    }
+
+    fn send_next(&mut self, end: usize) -> io::Result<usize> {
+        if !self.output.has_values() {
+            let rest = self.output.bytes.get(self.sent..end).unwrap_or_default();
+            return self.stream.write(rest);
+        }
+        let most = (end - self.sent).min(SENT_AT_ONCE);
+        if let Some(socket) = self.stream.plain_socket() {
+            return self.output.send(socket, self.sent, most);
+        }
+        let mut copied = Vec::new();
+        self.output.copy(self.sent, most.min(COPIED_AT_ONCE), &mut copied)?;
+        self.stream.write(&copied)
     }
 }

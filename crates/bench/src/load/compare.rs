@@ -30,8 +30,12 @@ pub struct Side {
     pub server: String,
     /// Requests answered per second.
     pub throughput_ops_s: Spread,
+    /// MB (10^6 bytes) of values stored and found per second.
+    pub value_mb_s: Spread,
     /// Processor time of the server for each request.
     pub server_cpu_us_per_request: Option<Spread>,
+    /// Processor time of the server for each GB (10^9 bytes) of values stored and found.
+    pub server_cpu_s_per_gb: Option<Spread>,
     /// Median response time of each run.
     pub p50_us: Spread,
     /// 99th percentile of the response times of each run.
@@ -139,6 +143,7 @@ fn side<'a>(runs: impl Iterator<Item = &'a LoadResult>) -> Side {
         Spread::of(&runs.iter().map(|run| figure(run)).collect::<Vec<_>>())
     };
     let cpu: Option<Vec<f64>> = runs.iter().map(|run| run.server_cpu_us_per_request).collect();
+    let cpu_of_bytes: Option<Vec<f64>> = runs.iter().map(|run| run.server_cpu_s_per_gb).collect();
     let throughput_ops_s = spread(&|run| run.throughput_ops_s);
     let distance = |run: &LoadResult| (run.throughput_ops_s - throughput_ops_s.median).abs();
     let mut typical = runs[0];
@@ -150,7 +155,9 @@ fn side<'a>(runs: impl Iterator<Item = &'a LoadResult>) -> Side {
     Side {
         server: typical.server.clone(),
         throughput_ops_s,
+        value_mb_s: spread(&|run| run.value_bytes_s / 1e6),
         server_cpu_us_per_request: cpu.map(|cpu| Spread::of(&cpu)),
+        server_cpu_s_per_gb: cpu_of_bytes.map(|cpu| Spread::of(&cpu)),
         p50_us: spread(&|run| run.latency.p50_us),
         p99_us: spread(&|run| run.latency.p99_us),
         hit_ratio_min: runs.iter().map(|run| run.hit_ratio).fold(1.0, f64::min),

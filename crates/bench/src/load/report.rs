@@ -24,9 +24,11 @@ impl LoadResult {
             row("offered, requests/s", grouped(offered));
         }
         row("throughput, requests/s", grouped(self.throughput_ops_s));
+        row("values, MB/s", number(self.value_bytes_s / 1e6));
         row("hit ratio", format!("{:.4}", self.hit_ratio));
         row("sets refused", grouped(self.sets_refused as f64));
         row("server CPU, us a request", optional(self.server_cpu_us_per_request));
+        row("server CPU, s a GB of values", optional(self.server_cpu_s_per_gb));
         row("generator CPU, us a request", number(self.client_cpu_us_per_request));
         if let Some(late) = self.generator_late_p99_us {
             row("generator late, us, p99", number(late));
@@ -91,6 +93,10 @@ impl Comparison {
             sides.row(vec![what.to_owned(), of(first), of(second)]);
         };
         row("throughput, requests/s", &|side| side.throughput_ops_s.to_string());
+        row("values, MB/s", &|side| side.value_mb_s.to_string());
+        row("server CPU, s a GB of values", &|side| {
+            side.server_cpu_s_per_gb.as_ref().map_or("-".to_owned(), ToString::to_string)
+        });
         row("server CPU, us a request", &|side| {
             side.server_cpu_us_per_request.as_ref().map_or("-".to_owned(), ToString::to_string)
         });

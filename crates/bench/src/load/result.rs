@@ -116,8 +116,12 @@ pub struct LoadResult {
     /// True if the generator was late by more than the median response time for over 1% of the
     /// requests (open loop). The response times then describe the generator rather than the server.
     pub generator_too_late: bool,
+    /// Bytes of values stored and found per second.
+    pub value_bytes_s: f64,
     /// Processor time of the server, user and system, for each request.
     pub server_cpu_us_per_request: Option<f64>,
+    /// Processor time of the server for each GB (10^9 bytes) of values stored and found.
+    pub server_cpu_s_per_gb: Option<f64>,
     /// Processor time of the generator for each request.
     pub client_cpu_us_per_request: f64,
 }
@@ -135,6 +139,8 @@ impl LoadResult {
         let requests = tally.requests();
         let per_request_us = |ns: u64| ns as f64 / 1e3 / requests.max(1) as f64;
         let duration_s = tally.ended.since(began).as_secs_f64();
+        let moved = tally.hits + tally.sets - tally.refused;
+        let value_bytes = moved as f64 * options.value_bytes as f64;
         let open = options.rate_ops_s.is_some();
         let late_us = open.then(|| tally.generator_late.percentile_us(99.0));
         LoadResult {
@@ -154,6 +160,10 @@ impl LoadResult {
             get_latency: LatencySummary::of(&tally.get_times),
             set_latency: LatencySummary::of(&tally.set_times),
             latency,
+            value_bytes_s: value_bytes / duration_s.max(1e-9),
+            server_cpu_s_per_gb: server_cpu_ns
+                .filter(|_| value_bytes > 0.0)
+                .map(|ns| ns as f64 / value_bytes),
             server_cpu_us_per_request: server_cpu_ns.map(per_request_us),
             client_cpu_us_per_request: per_request_us(tally.client_cpu_ns),
         }

@@ -103,8 +103,6 @@ impl Config {
     }
 }
 
-/// Largest value, as in memcached.
-pub const VALUE_BYTES_MAX: ByteSize = ByteSize::gib(1);
 /// Largest segment: the length of a value in one has 24 bits.
 pub const SEGMENT_BYTES_MAX: ByteSize = ByteSize::mib(16);
 /// Smallest segment.

@@ -6,10 +6,9 @@ use entresol_media::{MediumKind, machine};
 
 use crate::config::{
     Config, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
-    VALUE_BYTES_MAX,
 };
 use crate::error::{OpenError, ResizeError};
-use crate::pieces::Cut;
+use crate::pieces::{Cut, VALUE_BYTES_MAX};
 use crate::segment::CLASSES;
 
 const PAGE: u64 = 4096;

@@ -198,7 +198,8 @@ impl Budget {
         Need::None
     }
 
-    /// Returns true if more DRAM is used than allowed, but no more of the medium of values elsewhere.
+    /// Returns true if more DRAM is used than allowed, but no more of the medium of values that lie
+    /// elsewhere.
     pub(crate) fn lacks_records(&self) -> bool {
         let medium = self.of_segments();
         self.elsewhere && self.dram.used() > self.dram.limit() && medium.used() <= medium.limit()

@@ -12,8 +12,8 @@ const NO_FLUSH: u32 = u32::MAX;
 
 /// Sequence numbers, and the flushes that are in force or ordered.
 pub(crate) struct Flushes {
-    /// Locked while a flush takes its number: a segment has a greater one only if its thread can see
-    /// the flush. Otherwise it could copy an item there that it does not yet see to be flushed.
+    /// Locked while a flush takes its number: a segment has a greater one only if its thread can
+    /// see the flush. Otherwise it could copy an item there that it does not yet see to be flushed.
     next_sequence: Mutex<u64>,
     /// Sequence number below which all segments are flushed; 0 when none of them is left.
     below: AtomicU64,

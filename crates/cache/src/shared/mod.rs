@@ -20,7 +20,7 @@ pub(crate) mod writers;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use entresol_base::Clock;
 use entresol_base::hash::KeyHasher;
@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) account: Arc<Account>,
     pub(crate) worker_counters: Mutex<Vec<Arc<Counters>>>,
     pub(crate) next_worker: AtomicUsize,
+    /// Segments of values that are still arriving.
+    pub(crate) arriving_segments: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
     /// Set once the cache was closed; locked by upkeep and by saving.
     pub(crate) closed: Mutex<bool>,
@@ -118,6 +120,7 @@ impl Shared {
             account,
             worker_counters: Mutex::new(Vec::new()),
             next_worker: AtomicUsize::new(0),
+            arriving_segments: AtomicU64::new(0),
             clock,
             closed: Mutex::new(false),
         });

@@ -1,6 +1,8 @@
 //! Records and values as bytes: the segments that they lie in, the locations by which slots name
 //! them, and their tokens.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use entresol_base::Seconds;
@@ -302,6 +304,26 @@ impl Records {
         }
     }
 
+    /// Receives bytes from a socket into a piece, where values lie in DRAM.
+    pub(crate) fn receive_piece(
+        &self,
+        id: u32,
+        offset: u64,
+        len: usize,
+        socket: BorrowedFd<'_>,
+        account: &mut AccountHandle,
+    ) -> io::Result<usize> {
+        let received = self.arena.receive(socket, self.base_of(id) + offset, len)?;
+        account.charge(Access::Write, received);
+        Ok(received)
+    }
+
+    /// Returns the checksum of bytes in a piece, where values lie in DRAM, that follow others with
+    /// this checksum.
+    pub(crate) fn checksum_piece(&self, id: u32, offset: u64, len: usize, before: u32) -> u32 {
+        self.arena.checksum(self.base_of(id) + offset, len, before)
+    }
+
     /// Waits until what was written into pieces is durable: a restart trusts a record, so its
     /// value must be durable before it.
     pub(crate) fn drain_pieces(&self) {
@@ -344,8 +366,8 @@ impl Records {
         }
     }
 
-    /// Appends the value of an item, which does not lie in pieces, to `out`, or returns its place on
-    /// the block file.
+    /// Appends the value of an item, which does not lie in pieces, to `out`, or returns its place
+    /// on the block file.
     #[inline]
     pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
         match &self.values {

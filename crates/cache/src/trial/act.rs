@@ -16,6 +16,8 @@ use crate::{
 
 /// Attempts at an operation that a busy medium, or a value to be read first, puts off.
 const ATTEMPTS_MAX: u32 = 6;
+/// Bytes of a large value that arrive or are read at once: more than a segment and less.
+const PART_BYTES: usize = 50_000;
 /// Digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
@@ -145,8 +147,20 @@ impl Hand {
         let name = name(key);
         let hash = self.worker.hash(&name);
         let mut out = Vec::new();
-        match self.worker.get(&name, hash, now, options, &mut out, |_, _| ()) {
-            Lookup::Hit(meta) => Some((out, meta)),
+        let options = GetOptions { pin: self.rng.one_in(2), ..*options };
+        match self.worker.get(&name, hash, now, &options, &mut out, |_, _| ()) {
+            Lookup::Hit(meta) => {
+                if let Some(mut value) = self.worker.take_pinned() {
+                    // Others may replace and evict the item meanwhile.
+                    while out.len() < value.len() {
+                        thread::step();
+                        let len = (value.len() - out.len()).min(PART_BYTES);
+                        value.check_to(out.len() + len).ok()?;
+                        value.append_range(out.len(), len, &mut out);
+                    }
+                }
+                Some((out, meta))
+            }
             Lookup::Miss => None,
             Lookup::Pending(read) => Some((self.fetch(&read)?, read.meta)),
         }
@@ -187,8 +201,7 @@ impl Hand {
 
     fn send(&mut self, key: u8, now: Seconds, store: &Store<'_>) -> Option<Stored> {
         let name = name(key);
-        let hash = self.worker.hash(&name);
-        self.repeat(|hand, old| match hand.worker.store(&name, hash, now, store, old) {
+        self.repeat(|hand, old| match hand.store_at_once_or_not(&name, now, store, old) {
             Stored::Busy => Answer::Busy,
             Stored::Pending(read) => Answer::Pending(read),
             stored => Answer::Done(stored),
@@ -206,6 +219,32 @@ impl Hand {
         let item =
             Item { value: value.into(), flags: store.flags, expiry: store.expiry, stale: false };
         self.store_item(key, now, store, item).map(drop)
+    }
+
+    /// Stores a value, which may arrive part by part if it is a large one.
+    fn store_at_once_or_not(
+        &mut self,
+        name: &[u8],
+        now: Seconds,
+        store: &Store<'_>,
+        old: Option<&OldValue>,
+    ) -> Stored {
+        let hash = self.worker.hash(name);
+        let upload = self.worker.begin(store.value.len()).filter(|_| self.rng.one_in(2));
+        let Some(mut upload) = upload else {
+            return self.worker.store(name, hash, now, store, old);
+        };
+        for part in store.value.chunks(PART_BYTES) {
+            thread::step();
+            if upload.write(&mut self.worker, part, now) < part.len() {
+                // As a server does when a value does not fit.
+                drop(upload);
+                self.worker.delete(name, hash, now, &DeleteOptions::default(), None);
+                return Stored::NoMemory;
+            }
+        }
+        let store = Store { value: &[], ..*store };
+        self.worker.store_upload(name, hash, now, &store, upload)
     }
 
     fn store_item(

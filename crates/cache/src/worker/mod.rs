@@ -6,7 +6,11 @@
 //! a copy that long could neither be proven nor made under a lock.
 
 mod number;
+mod old;
 mod pin;
+mod pinned;
+mod request;
+mod upload;
 mod walk;
 mod write;
 
@@ -30,6 +34,8 @@ use crate::statistics::{Counters, count};
 use crate::values::ValueAt;
 use pin::Pin;
 
+pub use pinned::{Damaged, Pinned};
+pub use upload::Upload;
 pub use walk::Walk;
 
 /// Staleness of an item's time of last access that a plain read tolerates.
@@ -47,6 +53,8 @@ pub struct Worker {
     scratch: Vec<u8>,
     /// Bytes of values copied by write operations since `take_moved_bytes` was last called.
     moved_bytes: usize,
+    /// Value that the last read has found, if the caller sends it from its place.
+    pinned: Option<Pinned>,
 }
 
 /// Result of the first attempt at a plain read.
@@ -68,6 +76,7 @@ impl Worker {
             uncounted_items: 0,
             scratch: Vec::new(),
             moved_bytes: 0,
+            pinned: None,
         }
     }
 
@@ -130,6 +139,13 @@ impl Worker {
         } else {
             self.get_changing(key, hash, now, options, out, &mut header)
         }
+    }
+
+    /// Begins a value that is stored once it has arrived. `None` if a value of so many bytes does
+    /// not lie in pieces.
+    #[must_use]
+    pub fn begin(&self, value_len: usize) -> Option<Upload> {
+        Upload::begin(&self.shared, value_len)
     }
 
     /// Handles the common cases of a plain read in a cache whose values lie beside their keys: a
@@ -425,9 +441,7 @@ impl Worker {
         let start = out.len();
         let before = options.touch.and_then(|expiry| self.touch_item(key, hash, now, expiry));
         let shared = Arc::clone(&self.shared);
-        let items = &shared.items;
-        let space = shared.space();
-        let records = shared.records();
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
         let pair = items.index.lock(hash.0);
         let seen = items.seen_in(&pair, key, now);
         let Seen::Live(found, head) = seen else {
@@ -465,6 +479,9 @@ impl Worker {
         } else if head.has(mark::PIECES) {
             let pin = Pin::take(&shared, found.location(), &head);
             drop(pair);
+            if options.pin && !records.values.is_elsewhere() {
+                return self.hand_out(pin, key, hash, meta, start, out);
+            }
             let value = self.append_pinned(hash, pin.as_ref(), out);
             return self.deliver(value, key, hash, &found, meta, start, room, out);
         } else {
@@ -472,6 +489,44 @@ impl Worker {
         };
         drop(pair);
         self.deliver(value, key, hash, &found, meta, start, room, out)
+    }
+
+    /// Keeps a value in pieces for `take_pinned`, unless its beginning is damaged.
+    #[cold]
+    fn hand_out(
+        &mut self,
+        pin: Option<Pin>,
+        key: &[u8],
+        hash: KeyHash,
+        meta: ItemMeta,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Lookup {
+        let mut pinned = pin.map(|pin| Pinned::of(pin, hash));
+        if let Some(damaged) = pinned.take_if(|it| it.check_to(1).is_err()) {
+            self.drop_damaged_value(hash, damaged.pin());
+        }
+        if pinned.is_none() {
+            out.truncate(start);
+            count(&self.counters.misses, 1);
+            return Lookup::Miss;
+        }
+        count(&self.counters.hits, 1);
+        self.account.charge(Access::Read, key.len() + meta.value_len as usize);
+        self.pinned = pinned;
+        Lookup::Hit(meta)
+    }
+
+    /// Returns the large value that the last read has found under [`GetOptions::pin`], if it has.
+    #[inline]
+    pub fn take_pinned(&mut self) -> Option<Pinned> {
+        self.pinned.take()
+    }
+
+    /// Drops the item of a value that [`Damaged`] was told of, unless it has another one by now.
+    #[cold]
+    pub fn drop_damaged_pinned(&mut self, damaged: &Pinned) {
+        self.drop_damaged_value(damaged.hash(), damaged.pin());
     }
 
     /// Appends a value in pieces to `out`. An item whose value is damaged is dropped.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use entresol_base::checksum::crc32c;
 use entresol_base::{mutation_site, thread};
+use entresol_media::SendPart;
 
 use crate::pieces::List;
 use crate::record::Head;
@@ -38,6 +39,13 @@ impl Pin {
         Some(Pin { shared: Arc::clone(shared), list, rest })
     }
 
+    /// Pins a value that no item has, and whose pieces are linked: it is freed with the pin.
+    pub(super) fn of_no_item(shared: Arc<Shared>, list: List, rest: Vec<u8>) -> Pin {
+        let pin = Pin { shared, list, rest };
+        pin.shared.records().segments.get(pin.leader()).mark_dead();
+        pin
+    }
+
     /// Returns the first piece of the value.
     pub(super) fn leader(&self) -> u32 {
         self.list.segments[0]
@@ -46,6 +54,56 @@ impl Pin {
     /// Returns the bytes of the value.
     pub(super) fn len(&self) -> usize {
         self.list.value_len as usize
+    }
+
+    /// Returns the bytes of the value's rest.
+    pub(super) fn rest_len(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Returns true if its item has gone or has another value.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.shared.records().segments.get(self.leader()).is_dead()
+    }
+
+    /// Checks the chunk of a value in DRAM that begins at a byte. Returns the byte behind it, or
+    /// `None` if it is damaged.
+    pub(super) fn check_chunk(&self, at: usize) -> Option<usize> {
+        let records = self.shared.records();
+        let chunk = records.cut.chunk_from(self.list.value_len, at as u64)?;
+        let expected = self.list.checksums.get(records.cut.chunk_number(at as u64))?;
+        let checksum = match chunk.piece.and_then(|piece| self.list.segments.get(piece)) {
+            Some(&id) => records.checksum_piece(id, chunk.offset, chunk.bytes, 0),
+            None => {
+                let start = at - (self.len() - self.rest.len());
+                crc32c(self.rest.get(start..start + chunk.bytes)?)
+            }
+        };
+        (checksum == *expected).then_some(at + chunk.bytes)
+    }
+
+    /// Appends the parts that hold a range of a value in DRAM.
+    pub(super) fn append_parts<'a>(
+        &'a self,
+        mut at: u64,
+        mut len: usize,
+        parts: &mut Vec<SendPart<'a>>,
+    ) {
+        let records = self.shared.records();
+        let rest_at = self.list.value_len - self.rest.len() as u64;
+        while len > 0 && at < rest_at {
+            let inside = at % records.segment_bytes;
+            let bytes = (len as u64).min(records.segment_bytes - inside).min(rest_at - at);
+            let id = self.list.segments[(at / records.segment_bytes) as usize];
+            let (offset, bytes) = (records.base_of(id) + inside, bytes as usize);
+            parts.push(records.arena.send_part(offset, bytes));
+            at += bytes as u64;
+            len -= bytes;
+        }
+        let start = at.saturating_sub(rest_at) as usize;
+        if let Some(rest) = self.rest.get(start..start + len).filter(|rest| !rest.is_empty()) {
+            parts.push(SendPart::bytes(rest));
+        }
     }
 
     /// Appends the value to `out`; returns false if it is damaged.
@@ -74,7 +132,7 @@ impl Pin {
     }
 
     /// Appends a part of the value, unchecked.
-    fn append_range(&self, mut at: u64, mut len: usize, out: &mut Vec<u8>) -> bool {
+    pub(super) fn append_range(&self, mut at: u64, mut len: usize, out: &mut Vec<u8>) -> bool {
         let records = self.shared.records();
         let rest_at = self.list.value_len - self.rest.len() as u64;
         while len > 0 && at < rest_at {

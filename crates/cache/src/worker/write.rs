@@ -10,13 +10,12 @@ use std::sync::atomic::Ordering;
 use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_base::{Seconds, mutation_site, thread};
 
-use crate::index::Found;
 use crate::ops::{
-    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, PendingRead,
-    Store, StoreMode, Stored, Win,
+    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, Store,
+    StoreMode, Stored, Win,
 };
 use crate::pieces::List;
-use crate::record::{Head, NewRecord, mark};
+use crate::record::{NewRecord, mark};
 use crate::shared::append::NoPlace;
 use crate::shared::items::{Published, Refusal};
 use crate::shared::records::Records;
@@ -25,44 +24,15 @@ use crate::statistics::count;
 use crate::values::ValueAt;
 use crate::worker::Worker;
 use crate::worker::number::{DIGITS_MAX, parse_number, write_number};
+use crate::worker::old::{Old, OldItem, Want};
 use crate::worker::pin::{Part, Pin, bytes_of};
+use crate::worker::request::{condition, in_order, new_record, record_expiry, seen_mark};
+use crate::worker::upload::Upload;
 
 /// Longest value, spaces included, that is parsed as a number.
 const NUMBER_BYTES_MAX: usize = 1024;
 /// Memory that is kept for copies of old values.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
-
-/// An item as it was read for an operation that depends on it.
-struct OldItem {
-    found: Found,
-    marks: u32,
-    meta: ItemMeta,
-    cas: u64,
-    head: Head,
-    /// The value, if it lies in pieces.
-    pin: Option<Pin>,
-    /// Sequence of the segment that its record is in, if the record's place is not used again as
-    /// long as that has not changed.
-    fixed: Option<u64>,
-}
-
-/// Part of an old item that is wanted besides its metadata.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
-    Nothing,
-    Value,
-    /// The value, if it is short enough to be a number.
-    Number,
-}
-
-/// Result of reading an old item.
-enum Old {
-    Absent,
-    /// A number was wanted, but the value is too long to be one. Holds the item's token.
-    TooLong(u64),
-    Present(OldItem),
-    Pending(PendingRead),
-}
 
 impl Worker {
     /// Stores an item. `old` is the old value, if an earlier call asked for it.
@@ -76,17 +46,77 @@ impl Worker {
     ) -> Stored {
         self.shared.space().check_flush(now);
         let stored = match store.mode {
-            StoreMode::Append | StoreMode::Prepend => self.extend(key, hash, now, store, old),
+            StoreMode::Append | StoreMode::Prepend => {
+                self.extend(key, hash, now, store, Part::Bytes(store.value), old)
+            }
             StoreMode::Set | StoreMode::Add | StoreMode::Replace => {
                 self.store_value(key, hash, now, store, 0)
             }
         };
+        self.count_store(&stored);
+        stored
+    }
+
+    /// Counts a store by its outcome.
+    #[inline(always)]
+    fn count_store(&self, stored: &Stored) {
         match stored {
             Stored::Stored { .. } => count(&self.counters.stores, 1),
             Stored::NoMemory => count(&self.counters.refused, 1),
             Stored::Busy => count(&self.counters.busy, 1),
             _ => {}
         }
+    }
+
+    /// Stores a value that has arrived as a whole, which stands for that of `store`.
+    pub fn store_upload(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        upload: Upload,
+    ) -> Stored {
+        debug_assert!(upload.missing() == 0, "{upload:?} have arrived");
+        self.shared.space().check_flush(now);
+        let stored = match store.mode {
+            StoreMode::Append | StoreMode::Prepend => {
+                let value = upload.into_pin();
+                self.extend(key, hash, now, store, Part::Pinned(&value), None)
+            }
+            // Its record may depend on an old one's.
+            _ if store.invalidate => {
+                let value = upload.into_pin();
+                self.store_large(key, hash, now, store, Part::Pinned(&value), 0)
+            }
+            StoreMode::Set | StoreMode::Add | StoreMode::Replace => {
+                self.store_in_place(key, hash, now, store, upload)
+            }
+        };
+        self.count_store(&stored);
+        stored
+    }
+
+    /// Stores a value where it lies.
+    fn store_in_place(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        upload: Upload,
+    ) -> Stored {
+        let shared = Arc::clone(&self.shared);
+        if !shared.records().takes(key, upload.len()) {
+            return Stored::TooLarge;
+        }
+        let record = NewRecord { value_len: upload.len(), ..new_record(key, now, store, 0) };
+        let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
+        let keep = store.depends().then_some(hash.0);
+        let (list, rest) = upload.finish();
+        let rest = [&*rest, b""];
+        let stored = self.publish_pieces(hash, now, (record, keep), &list, rest, &condition);
+        self.drop_unless_replaced(key, hash, now, &stored);
         stored
     }
 
@@ -102,6 +132,21 @@ impl Worker {
         self.store_value(key, hash, now, store, marks)
     }
 
+    /// Stores a value that may lie elsewhere and does not depend on the old one.
+    fn store_part(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        value: Part<'_>,
+    ) -> Stored {
+        match value {
+            Part::Bytes(_) => self.store_marked(key, hash, now, store, 0),
+            Part::Pinned(_) => self.store_large(key, hash, now, store, value, 0),
+        }
+    }
+
     /// Does what `store_marked` does, as a part of its caller: each call that a result passes
     /// through costs a copy of it.
     #[inline(always)]
@@ -114,13 +159,13 @@ impl Worker {
         marks: u32,
     ) -> Stored {
         if !self.shared.records().takes_whole(key, store.value.len()) {
-            return self.store_large(key, hash, now, store, marks);
+            return self.store_large(key, hash, now, store, Part::Bytes(store.value), marks);
         }
         let record = new_record(key, now, store, marks);
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
         let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
         if store.invalidate && stored == Stored::Exists {
-            return self.store_stale(key, hash, now, store);
+            return self.store_stale(key, hash, now, store, Part::Bytes(store.value));
         }
         stored
     }
@@ -134,22 +179,23 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
+        value: Part<'_>,
         marks: u32,
     ) -> Stored {
-        if !self.shared.records().takes(key, store.value.len()) {
+        if !self.shared.records().takes(key, value.len()) {
             // An item that cannot be replaced must not go on being served.
             if store.mode == StoreMode::Set {
                 self.delete(key, hash, now, &DeleteOptions::default(), None);
             }
             return Stored::TooLarge;
         }
-        let record = new_record(key, now, store, marks);
+        let record = NewRecord { value_len: value.len(), ..new_record(key, now, store, marks) };
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let parts = [Part::Bytes(store.value), Part::Bytes(b"")];
-        let depends = store.mode == StoreMode::Replace || store.compare.is_some();
-        let stored = self.write_large(key, hash, now, (record, depends), parts, &condition);
+        let parts = [value, Part::Bytes(b"")];
+        let record = (record, store.depends());
+        let stored = self.write_large(key, hash, now, record, parts, &condition);
         if store.invalidate && stored == Stored::Exists {
-            return self.store_stale(key, hash, now, store);
+            return self.store_stale(key, hash, now, store, value);
         }
         stored
     }
@@ -162,10 +208,11 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
+        value: Part<'_>,
     ) -> Stored {
         loop {
             let Old::Present(old) =
-                self.read_old(key, hash, now, (Want::Nothing, store.value.len()), None)
+                self.read_old(key, hash, now, (Want::Nothing, value.len()), None)
             else {
                 return Stored::NotFound;
             };
@@ -175,14 +222,15 @@ impl Worker {
             let mut record = self.shared.records().successor(
                 key,
                 (&old.head, old.meta.expiry),
-                store.value.len(),
+                value.len(),
                 now,
             );
             record.client_flags = store.flags;
             record.cas = store.explicit_cas;
             record.marks |= mark::STALE | (old.marks & mark::WIN_SENT) | seen_mark(store.cas);
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            let stored = self.write(key, hash, now, record, [store.value, b""], &unchanged);
+            let stored =
+                self.write_part(key, hash, now, record, [value, Part::Bytes(b"")], &unchanged);
             if stored != Stored::NotStored {
                 return stored;
             }
@@ -196,44 +244,41 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
+        value: Part<'_>,
         supplied: Option<&OldValue>,
     ) -> Stored {
         loop {
-            let old =
-                match self.read_old(key, hash, now, (Want::Value, store.value.len()), supplied) {
-                    Old::Present(old) => old,
-                    Old::Pending(read) => return Stored::Pending(read),
-                    Old::Absent if store.vivify => {
-                        let create = Store { mode: StoreMode::Add, vivify: false, ..*store };
-                        match self.store_marked(key, hash, now, &create, 0) {
-                            Stored::NotStored => continue,
-                            stored => return stored,
-                        }
+            let old = match self.read_old(key, hash, now, (Want::Value, value.len()), supplied) {
+                Old::Present(old) => old,
+                Old::Pending(read) => return Stored::Pending(read),
+                Old::Absent if store.vivify => {
+                    let create = Store { mode: StoreMode::Add, vivify: false, ..*store };
+                    match self.store_part(key, hash, now, &create, value) {
+                        Stored::NotStored => continue,
+                        stored => return stored,
                     }
-                    Old::Absent | Old::TooLong(_) => return Stored::NotStored,
-                };
+                }
+                Old::Absent | Old::TooLong(_) => return Stored::NotStored,
+            };
             if store.compare.is_some_and(|given| given != old.cas) {
                 return Stored::Exists;
             }
             if old.pin.is_some() {
-                match self.extend_large(key, hash, now, store, &old) {
+                match self.extend_large(key, hash, now, store, value, &old) {
                     Stored::NotStored => continue,
                     stored => return stored,
                 }
             }
             let before = std::mem::take(&mut self.scratch);
-            let len = before.len() + store.value.len();
+            let len = before.len() + value.len();
             let stored = if self.shared.records().takes(key, len) {
                 let mut record =
                     self.shared.records().successor(key, (&old.head, old.meta.expiry), len, now);
                 record.cas = store.explicit_cas;
                 record.marks |= seen_mark(store.cas);
-                let parts: [&[u8]; 2] = match store.mode {
-                    StoreMode::Append => [&before, store.value],
-                    _ => [store.value, &before],
-                };
+                let parts = in_order(store.mode, Part::Bytes(&before), value);
                 let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-                self.write(key, hash, now, record, parts, &unchanged)
+                self.write_part(key, hash, now, record, parts, &unchanged)
             } else {
                 Stored::TooLarge
             };
@@ -253,11 +298,12 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
+        value: Part<'_>,
         old: &OldItem,
     ) -> Stored {
         let Some(pin) = &old.pin else { return Stored::NotStored };
         let shared = Arc::clone(&self.shared);
-        let len = pin.len() + store.value.len();
+        let len = pin.len() + value.len();
         if !shared.records().takes(key, len) {
             return Stored::TooLarge;
         }
@@ -269,10 +315,7 @@ impl Worker {
         record.client_flags = old.meta.flags;
         record.cas = store.explicit_cas;
         record.marks |= seen_mark(store.cas);
-        let parts = match store.mode {
-            StoreMode::Append => [Part::Pinned(pin), Part::Bytes(store.value)],
-            _ => [Part::Bytes(store.value), Part::Pinned(pin)],
-        };
+        let parts = in_order(store.mode, Part::Pinned(pin), value);
         let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
         self.write_large(key, hash, now, (record, true), parts, &unchanged)
     }
@@ -680,6 +723,25 @@ impl Worker {
         self.write_large(key, hash, now, (record, true), parts, condition)
     }
 
+    /// Writes like `write` a value whose parts may lie elsewhere.
+    fn write_part(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        record: NewRecord<'_>,
+        parts: [Part<'_>; 2],
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        match parts {
+            [Part::Bytes(one), Part::Bytes(two)] => {
+                self.write(key, hash, now, record, [one, two], condition)
+            }
+            // A value that can be pinned is a large one.
+            _ => self.write_large(key, hash, now, (record, true), parts, condition),
+        }
+    }
+
     /// Writes a value in pieces and publishes it if the condition holds. If the condition `depends`
     /// on an item, that is not evicted for the value.
     #[cold]
@@ -760,12 +822,10 @@ impl Worker {
         space.link_pieces(&taken);
         let list = self.fill_pieces(taken, &parts);
         let kept = keep.map(|(hash, _)| hash);
-        let stored = self.publish_pieces(hash, now, (record, kept), &list, &parts, condition);
-        let is_stored = matches!(stored, Stored::Stored { .. });
-        if !is_stored && !mutation_site!("the pieces of a value that is refused are freed") {
-            space.free_pieces(&list.segments);
-        }
-        stored
+        let rest = records.cut.parts(list.value_len).1;
+        let mut buffer = Vec::new();
+        let rest = bytes_of(&parts, list.value_len - rest, rest as usize, &mut buffer);
+        self.publish_pieces(hash, now, (record, kept), &list, rest, condition)
     }
 
     /// Writes a value into its pieces, but for its rest; returns its list.
@@ -789,22 +849,38 @@ impl Worker {
         list
     }
 
-    /// Publishes the record of a value in pieces, with their list and the value's rest.
+    /// Publishes the record of a value whose pieces are written, or frees these if it is refused.
     fn publish_pieces(
         &mut self,
         hash: KeyHash,
         now: Seconds,
         (record, keep): (NewRecord<'_>, Option<u64>),
         list: &List,
-        parts: &[Part<'_>; 2],
+        rest: [&[u8]; 2],
+        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+    ) -> Stored {
+        let stored = self.publish_list(hash, now, (record, keep), list, rest, condition);
+        let is_stored = matches!(stored, Stored::Stored { .. });
+        if !is_stored && !mutation_site!("the pieces of a value that is refused are freed") {
+            self.shared.space().free_pieces(&list.segments);
+        }
+        stored
+    }
+
+    /// Publishes the record of a value in pieces, with their list and the value's rest.
+    fn publish_list(
+        &mut self,
+        hash: KeyHash,
+        now: Seconds,
+        (record, keep): (NewRecord<'_>, Option<u64>),
+        list: &List,
+        rest_parts: [&[u8]; 2],
         condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         let shared = Arc::clone(&self.shared);
         let (items, space, records) = (&shared.items, shared.space(), shared.records());
         let rest = records.cut.parts(list.value_len).1;
         let piece_bytes = list.value_len - rest;
-        let mut buffer = Vec::new();
-        let rest_parts = bytes_of(parts, piece_bytes, rest as usize, &mut buffer);
         let in_record = if records.values.is_elsewhere() { 0 } else { rest };
         let value_len = (records.cut.list_bytes(list.value_len) + in_record) as usize;
         let marks = record.marks | mark::PIECES | mark::EXPIRY;
@@ -902,87 +978,5 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.items.index.count(self.uncounted_items);
-    }
-}
-
-impl OldItem {
-    /// Checks the condition of a write that depends on this item; `NotStored` means «read it
-    /// again».
-    fn is_unchanged(&self, seen: &Seen, records: &Records) -> Result<(), Refusal> {
-        const RELEVANT: u32 = 0xFF << 24 & !mark::CAS_SEEN;
-        match seen {
-            Seen::Live(found, head)
-                if self.is_same(found, head, records)
-                    && head.marks & RELEVANT == self.marks & RELEVANT
-                    && head.expiry(&records.arena) == self.meta.expiry =>
-            {
-                Ok(())
-            }
-            _ => Err(Refusal::NotStored),
-        }
-    }
-
-    /// Returns true if it is one and the same item, with the same value.
-    #[inline]
-    fn is_same(&self, found: &Found, head: &Head, records: &Records) -> bool {
-        let location = found.location();
-        if let Some(pin) = &self.pin {
-            return records.leader_of_item(head) == Some(pin.leader())
-                && records.cas_of(location, head) == self.cas;
-        }
-        let has_stayed = |sequence| {
-            location == self.found.location()
-                && records.segment_at(location).sequence.load(Ordering::SeqCst) == sequence
-        };
-        found.is_still(&self.found) || self.fixed.is_some_and(has_stayed)
-    }
-}
-
-/// Builds the record of a value that does not depend on an old one.
-#[inline(always)]
-fn new_record<'a>(key: &'a [u8], now: Seconds, store: &Store<'_>, marks: u32) -> NewRecord<'a> {
-    NewRecord {
-        key,
-        value_len: store.value.len(),
-        client_flags: store.flags,
-        expiry: record_expiry(store.expiry, now),
-        cas: store.explicit_cas,
-        marks: marks | seen_mark(store.cas),
-        last_access: now,
-    }
-}
-
-/// Checks the conditions of set, add, replace and their comparing forms.
-fn condition(store: &Store<'_>, seen: &Seen, records: &Records) -> Result<(), Refusal> {
-    let Seen::Live(found, head) = seen else {
-        return match store.mode {
-            StoreMode::Set | StoreMode::Replace if store.compare.is_some() => {
-                Err(Refusal::NotFound)
-            }
-            StoreMode::Replace => Err(Refusal::NotStored),
-            _ => Ok(()),
-        };
-    };
-    if store.mode == StoreMode::Add {
-        return Err(Refusal::NotStored);
-    }
-    let differs = |given| given != records.cas_of(found.location(), head);
-    if store.compare.is_some_and(differs) && !mutation_site!("a token of another item is refused") {
-        return Err(Refusal::Exists);
-    }
-    Ok(())
-}
-
-/// Returns the mark of a record whose token a client will know.
-fn seen_mark(told: bool) -> u32 {
-    if told { mark::CAS_SEEN } else { 0 }
-}
-
-/// Returns the expiry that a record keeps; a time already past becomes the present second.
-fn record_expiry(expiry: Expiry, now: Seconds) -> Option<Seconds> {
-    match expiry {
-        Expiry::Never => None,
-        Expiry::At(second) => Some(second),
-        Expiry::Immediately => Some(now),
     }
 }

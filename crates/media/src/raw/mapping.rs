@@ -8,6 +8,8 @@
 
 use std::ffi::c_void;
 use std::fs::File;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -23,6 +25,48 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
+
+/// Parts that are sent at once.
+const SEND_PARTS_MAX: usize = 16;
+/// A socket whose peer has gone is an error and no signal.
+const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
+/// Bytes of the caller or of a region that are sent to a socket.
+#[derive(Debug)]
+pub struct SendPart<'a> {
+    /// Valid for `len` bytes as long as they are borrowed.
+    base: *const u8,
+    len: usize,
+    borrowed: PhantomData<&'a [u8]>,
+}
+
+impl<'a> SendPart<'a> {
+    /// Returns the bytes as a part.
+    #[must_use]
+    pub fn bytes(bytes: &'a [u8]) -> Self {
+        SendPart { base: bytes.as_ptr(), len: bytes.len(), borrowed: PhantomData }
+    }
+}
+
+/// Sends the first 16 parts, one behind the other, to a socket, without waiting for it. Returns how
+/// many bytes it has taken.
+///
+/// # Errors
+/// Those of the system call, among them that nothing can be sent now.
+pub fn send_parts(socket: BorrowedFd<'_>, parts: &[SendPart<'_>]) -> std::io::Result<usize> {
+    let mut vectors = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; SEND_PARTS_MAX];
+    for (part, vector) in parts.iter().zip(&mut vectors) {
+        *vector = libc::iovec { iov_base: part.base.cast_mut().cast(), iov_len: part.len };
+    }
+    // SAFETY: all fields of a message may be zero.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = parts.len().min(SEND_PARTS_MAX);
+    // SAFETY: each vector is a slice that is borrowed, or mapped memory that is. The kernel only
+    // reads them, in mapped memory as another thread might.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, SEND_FLAGS) };
+    usize::try_from(sent).map_err(|_| std::io::Error::last_os_error())
+}
 
 /// The eight words of a cache line.
 #[derive(Debug)]
@@ -220,6 +264,31 @@ impl Mapping {
         let from = self.pointer(offset, out.len());
         // SAFETY: `pointer` checked the source, and the target is a slice of this length.
         unsafe { racy::copy(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Receives at most `len` bytes from a socket.
+    pub(crate) fn receive(
+        &self,
+        socket: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> std::io::Result<usize> {
+        let target = self.pointer(offset, len).cast();
+        // SAFETY: `pointer` checked the target. The kernel writes there as another thread might.
+        let received = unsafe { libc::recv(socket.as_raw_fd(), target, len, 0) };
+        usize::try_from(received).map_err(|_| std::io::Error::last_os_error())
+    }
+
+    /// Continues the CRC-32C `before` over bytes.
+    pub(crate) fn checksum(&self, offset: u64, len: usize, before: u32) -> u32 {
+        let from = self.pointer(offset, len);
+        // SAFETY: `pointer` checked the range.
+        unsafe { racy::checksum(from, len, before) }
+    }
+
+    /// Returns bytes to be sent.
+    pub(crate) fn part(&self, offset: u64, len: usize) -> SendPart<'_> {
+        SendPart { base: self.pointer(offset, len), len, borrowed: PhantomData }
     }
 
     /// Copies bytes to the end of a vector.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -14,8 +15,8 @@ use rustix::mm::{Advice, ProtFlags};
 use super::{FlushKind, FoundPair, PmemMode, Region, RegionError, RegionKind, RegionOptions};
 use crate::ahead;
 use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
-pub use crate::raw::mapping::Line;
 use crate::raw::mapping::Mapping;
+pub use crate::raw::mapping::{Line, SendPart, send_parts};
 use crate::raw::persist::{LineFlush, fence};
 
 /// Bytes read for one advice; most systems read more at once.
@@ -261,6 +262,26 @@ impl Direct {
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         self.mapping.read(offset, out);
+    }
+
+    /// Receives at most `len` bytes at `offset` from a socket.
+    ///
+    /// # Errors
+    /// Those of the system call, among them that nothing can be received now.
+    pub fn receive(&self, socket: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+        self.mapping.receive(socket, offset, len)
+    }
+
+    /// Continues the CRC-32C `before` over `len` bytes at `offset`, without a copy of them.
+    #[must_use]
+    pub fn checksum(&self, offset: u64, len: usize, before: u32) -> u32 {
+        self.mapping.checksum(offset, len, before)
+    }
+
+    /// Returns `len` bytes at `offset` as a part of what [`send_parts`](crate::send_parts) sends.
+    #[must_use]
+    pub fn send_part(&self, offset: u64, len: usize) -> SendPart<'_> {
+        self.mapping.part(offset, len)
     }
 
     /// Copies `len` bytes at `offset` to the end of `out`.

@@ -37,10 +37,18 @@ const TLS_HELLO: [u8; 2] = [0x16, 0x03];
 pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
     let step = match single_get(input, limits) {
         Some(step) => step,
-        None => parse_line(input, limits),
+        None => parse_line(input, Block::Follows, limits),
     };
     debug_assert!(step.is_of(input.len()), "{step:?} of {} bytes", input.len());
     step
+}
+
+/// Parses the line of a storage command whose data block went elsewhere: the request has none. If
+/// the block did not end with a line ending, it is refused as malformed.
+#[must_use]
+pub fn parse_without_data<'a>(line: &'a [u8], is_terminated: bool, limits: &Limits) -> Step<'a> {
+    let block = if is_terminated { Block::Elsewhere } else { Block::Malformed };
+    parse_line(line, block, limits)
 }
 
 /// Parses a `get` with one key, the commonest request, without searching for the line ending first.
@@ -57,7 +65,7 @@ fn single_get<'a>(input: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
     Some(Step::Request { request: Request::Get { keys, cas: false }, consumed: len + 6 })
 }
 
-fn parse_line<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
+fn parse_line<'a>(input: &'a [u8], block: Block, limits: &Limits) -> Step<'a> {
     if let Some(step) = foreign_protocol(input) {
         return step;
     }
@@ -77,6 +85,7 @@ fn parse_line<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
         input,
         words: Words::new(text.strip_suffix(b"\r").unwrap_or(text)),
         consumed: newline + 1,
+        block,
         limits,
     };
     // Leading spaces make an unknown command, as they do in memcached.
@@ -161,7 +170,19 @@ struct Line<'a, 'l> {
     words: Words<'a>,
     /// Bytes of the line, its ending included.
     consumed: usize,
+    block: Block,
     limits: &'l Limits,
+}
+
+/// Place of the data block of a storage command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Block {
+    /// Behind the line.
+    Follows,
+    /// Elsewhere, where it has arrived.
+    Elsewhere,
+    /// Elsewhere, and without a line ending behind it.
+    Malformed,
 }
 
 /// State of a data block.
@@ -255,6 +276,11 @@ impl<'a> Line<'a, '_> {
     /// Data block of `len` bytes behind the line.
     fn data(&self, len: usize) -> Data<'a> {
         let consumed = self.consumed + len + 2;
+        match self.block {
+            Block::Follows => {}
+            Block::Elsewhere => return Data::Whole { data: b"", consumed: self.consumed },
+            Block::Malformed => return Data::Malformed { consumed: self.consumed },
+        }
         match self.input.get(self.consumed..consumed) {
             None => Data::Missing { needed: consumed },
             Some(block) => match block.strip_suffix(b"\r\n") {

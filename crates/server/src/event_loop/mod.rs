@@ -11,6 +11,7 @@ mod buffers;
 mod doors;
 mod entrance;
 mod foreign;
+mod large;
 mod orders;
 mod reads;
 mod ready;

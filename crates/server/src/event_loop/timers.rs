@@ -9,6 +9,7 @@ use entresol_service::auth::TIMED_OUT;
 use entresol_service::config::ConnectionLimits;
 
 use super::entrance::turn_away;
+use super::large;
 use super::table::Table;
 use super::waiting::LEAVING_MAX;
 use crate::slab::Key;
@@ -80,6 +81,7 @@ impl Sweeper {
         table.close_left_since(Nanos(now.0.saturating_sub(LEAVING_MAX.as_nanos() as u64)));
         close_late_strangers(table, limits, now);
         close_expired(table, limits, now);
+        large::free_stalled(table, now);
         table.watched = table
             .connections
             .iter()

@@ -1,11 +1,13 @@
 //! A connection's turn: the backlog is sent, then one read, the whole requests in it, one write.
 
-use entresol_base::Nanos;
+use entresol_base::{Nanos, Seconds};
+use entresol_service::Now;
 use entresol_service::executor::{Executor, Output, Then, Turn};
 
 use super::accounts::Accounts;
 use super::entrance::Entrance;
 use super::foreign::Foreign;
+use super::large;
 use super::ready::{Kind, Ready};
 use super::rounds::Round;
 use super::seats::LoopSeat;
@@ -18,6 +20,8 @@ use crate::slab::Key;
 /// Time within which a client takes a reply that is larger than its socket's buffers, unless it is
 /// slow.
 const LATE: std::time::Duration = std::time::Duration::from_millis(10);
+/// Bytes of a backlog that are sent in one turn while no other connection waits for its own.
+const ALONE_BYTES: usize = 4 << 20;
 /// Bytes of replies after which a short turn ends.
 const SHORT_OUTPUT_BYTES: usize = 16 * 1024;
 
@@ -145,8 +149,8 @@ impl Turns {
             table.join_waiting(key, false, now.nanos);
             return After::Wait;
         }
-        let before = connection.input.data().len();
-        if !connection.runnable && !receive(connection, seat, &mut table.buffers, now.nanos) {
+        let before = connection.input.data().len() + connection.session.arrived_bytes();
+        if !connection.runnable && !receive(connection, seat, &mut table.buffers, now) {
             let ended = connection.half_closed && !connection.readable;
             if ended && let Some(cause) = connection.stream.take_failure() {
                 self.foreign.log_failure(&cause, &seat.name, &connection.stream, now.nanos);
@@ -156,8 +160,8 @@ impl Turns {
         }
         connection.debug_assert_answered();
         debug_assert!(self.output.holes.is_empty(), "holes of another connection's replies");
-        self.output.bytes.clear();
-        let received = connection.input.data().len() - before;
+        self.output.clear();
+        let received = connection.input.data().len() + connection.session.arrived_bytes() - before;
         let mut limits = seat.limits;
         // So little is known of a new client that its first turn is a short one.
         if is_tight || std::mem::take(&mut connection.is_fresh) {
@@ -175,7 +179,7 @@ impl Turns {
             self.foreign.log(connection.input.data(), &seat.name, &connection.stream, now.nanos);
         }
         connection.input.consume(turn.consumed);
-        let moved = received + self.output.bytes.len();
+        let moved = received + self.output.len().min(TURN_BYTES);
         connection.is_light = table.ready.charge(moved, turn.requests) && turn.then != Then::Yield;
         self.settle(table, round, key, turn)
     }
@@ -191,7 +195,7 @@ impl Turns {
             connection.stalled_since = None;
         }
         connection.runnable = !matches!(turn.then, Then::Read { .. } | Then::Close);
-        let mut throttled_until = None;
+        let (mut throttled_until, mut makes_room) = (None, false);
         match turn.then {
             Then::Read { needed } => {
                 connection.needed = needed;
@@ -206,10 +210,24 @@ impl Turns {
             }
             Then::Throttle { until } => throttled_until = Some(until),
             Then::Fetch(read) => seat.reads.fetch(key, connection, read),
+            Then::MakeRoom => makes_room = true,
             Then::Close => connection.closing = true,
         }
+        if !makes_room {
+            connection.lacks_room_since = None;
+        }
         table.buffers.settle(&mut connection.input);
-        if self.output.holes.is_empty() {
+        if self.output.has_values() {
+            debug_assert!(self.output.holes.is_empty(), "values of two media in one reply");
+            std::mem::swap(&mut connection.output, &mut self.output);
+            (connection.moved_at, connection.backlog_since) = (now, now);
+            connection.sent = 0;
+            if let Some(After::Close) = self.send_backlog(connection, seat, &mut table.ready, now) {
+                connection.output.clear();
+                connection.closing = true;
+            }
+            self.count_answered(table, key);
+        } else if self.output.holes.is_empty() {
             send(connection, seat, &mut self.output.bytes, now);
             if self.output.bytes.capacity() > KEPT_OUTPUT_BYTES {
                 self.output.bytes = Vec::new();
@@ -220,10 +238,21 @@ impl Turns {
             std::mem::swap(&mut connection.output, &mut self.output);
             seat.reads.fill_holes(key, connection);
         }
+        if makes_room && let Some(until) = large::make_room(table, key, now) {
+            self.park(table, key, until);
+        }
         if let Some(until) = throttled_until {
             self.accounts.wait(table, round, key, until, turn.requests > 0);
         }
         finish(table, round, key)
+    }
+
+    /// Lets a connection wait for a moment.
+    fn park(&mut self, table: &mut Table, key: Key, until: Nanos) {
+        if let Some(connection) = table.connections.get_mut(key) {
+            connection.parked_until = Some(until);
+            self.parked.add(key, until);
+        }
     }
 
     /// Notes that a connection's requests have been answered.
@@ -262,7 +291,8 @@ impl Turns {
             return None;
         }
         let before = connection.sent;
-        let transfer = connection.flush();
+        let most = if ready.is_empty() { ALONE_BYTES } else { TURN_BYTES };
+        let transfer = connection.flush(most);
         let sent = connection.sent - before;
         seat.seat.counters.bytes_written.add(sent as u64);
         if sent > 0 {
@@ -283,7 +313,12 @@ impl Turns {
                 connection.stalled_since.get_or_insert(now);
                 Some(After::Wait)
             }
-            Transfer::Ended => Some(After::Close),
+            Transfer::Ended => {
+                if let Some(value) = connection.output.damaged() {
+                    seat.seat.worker.drop_damaged_pinned(value);
+                }
+                Some(After::Close)
+            }
         }
     }
 
@@ -291,6 +326,7 @@ impl Turns {
     /// next ones: the kernel need not clear it again.
     fn take_back(&mut self, connection: &mut Connection) {
         let mut bytes = std::mem::take(&mut connection.output.bytes);
+        connection.output.clear();
         connection.sent = 0;
         let more = bytes.capacity() > self.output.bytes.capacity();
         if more && bytes.capacity() <= KEPT_OUTPUT_BYTES {
@@ -359,18 +395,28 @@ fn receive(
     connection: &mut Connection,
     seat: &mut LoopSeat,
     buffers: &mut crate::buffer::BufferPool,
-    now: Nanos,
+    now: Now,
 ) -> bool {
     if !connection.readable {
         return false;
     }
-    buffers.make_room(&mut connection.input, connection.needed);
-    let room = connection.input.room();
-    let offered = room.len();
-    match Transfer::of(connection.stream.read(room)) {
+    let in_place = receive_in_place(connection, seat, now.seconds);
+    let (transfer, offered) = match in_place {
+        Some(received) => received,
+        None => {
+            buffers.make_room(&mut connection.input, connection.needed);
+            let room = connection.input.room();
+            let offered = room.len();
+            let transfer = Transfer::of(connection.stream.read(room));
+            if let Transfer::Bytes(count) = transfer {
+                connection.input.filled(count);
+            }
+            (transfer, offered)
+        }
+    };
+    match transfer {
         Transfer::Bytes(count) => {
-            connection.input.filled(count);
-            connection.moved_at = now;
+            connection.moved_at = now.nanos;
             seat.seat.counters.bytes_read.add(count as u64);
             // A short read has emptied the socket; further bytes bring a new event.
             connection.readable = count == offered
@@ -380,14 +426,14 @@ fn receive(
             if count > 0 {
                 connection.arrived = connection.readable_since;
                 // Bytes still in the socket may have arrived by now, and were not seen before.
-                connection.readable_since = now;
+                connection.readable_since = now.nanos;
             }
             count > 0
         }
         Transfer::Blocked => {
             connection.readable = false;
             if connection.stream.is_amid_record() {
-                connection.stalled_since.get_or_insert(now);
+                connection.stalled_since.get_or_insert(now.nanos);
             }
             buffers.settle(&mut connection.input);
             false
@@ -399,4 +445,24 @@ fn receive(
             false
         }
     }
+}
+
+/// Receives bytes of a large value into their place, if that is where the next ones belong. Returns
+/// the outcome and how many bytes there was room for.
+fn receive_in_place(
+    connection: &mut Connection,
+    seat: &mut LoopSeat,
+    now: Seconds,
+) -> Option<(Transfer, usize)> {
+    if !connection.session.is_arriving() || !connection.input.is_empty() {
+        return None;
+    }
+    let (session, socket) = (&mut connection.session, connection.stream.plain_socket()?);
+    let received = session.receive(socket, TURN_BYTES, &mut seat.seat, now)?;
+    if received.as_ref().is_ok_and(|&bytes| bytes > 0) {
+        connection.stalled_since = None;
+    }
+    // The room ends where the next piece begins, which says nothing about the socket.
+    let offered = received.as_ref().copied().unwrap_or(0);
+    Some((Transfer::of(received), offered))
 }

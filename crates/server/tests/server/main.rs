@@ -5,6 +5,7 @@
 mod admin;
 mod auth;
 mod isolation;
+mod large;
 mod limits;
 mod media;
 mod pipelining;

@@ -11,6 +11,7 @@ use entresol_protocol::{
     MetaStoreMode,
 };
 
+use super::arrival::Arrived;
 use super::text::expiry;
 use super::{Command, Flow, Hole, Then};
 use crate::detail::Event;
@@ -20,16 +21,7 @@ impl Command<'_> {
         self.seat.counters.cmd_meta.count();
         let now = self.now.seconds;
         let touch = request.touch.map(|exptime| expiry(exptime, now));
-        let options = GetOptions {
-            value: request.value,
-            cas: request.cas || request.compare.is_some(),
-            touch,
-            no_bump: request.no_bump,
-            win: true,
-            vivify: request.vivify.map(|exptime| expiry(exptime, now)),
-            recache_below_s: request.recache.map(|it| seconds_until(expiry(it, now), now)),
-            explicit_cas: told(request.explicit_cas),
-        };
+        let options = get_options(request, touch, now);
         let reported = Reported { touch, vivify: options.vivify, tokens: request.tokens, now };
         let start = self.out.bytes.len();
         // A buffer takes time to clear, and few keys need one.
@@ -45,6 +37,7 @@ impl Command<'_> {
         let lookup = self.seat.worker.get(key, self.hash, now, &options, bytes, |meta, out| {
             encode::meta_get_header(out, request, &reported.facts(meta));
         });
+        let pinned = self.seat.worker.take_pinned();
         if let Lookup::Hit(meta) | Lookup::Pending(PendingRead { meta, .. }) = &lookup
             && request.value
             && request.compare == Some(meta.cas)
@@ -59,6 +52,9 @@ impl Command<'_> {
         self.seat.tenant.detail.count(key, Event::of(&lookup));
         match lookup {
             Lookup::Hit(_) => {
+                if let Some(value) = pinned {
+                    self.out.add_value(value);
+                }
                 if request.value {
                     self.out.bytes.extend_from_slice(encode::CRLF);
                 }
@@ -111,8 +107,9 @@ impl Command<'_> {
         };
         let mut buffer = KeyBuffer::default();
         let key = request.key.resolve(&mut buffer);
-        let stored = self.seat.worker.store(key, self.hash, now, &store, self.old);
-        let mut facts = MetaFacts { value_len: request.data.len() as u32, ..MetaFacts::default() };
+        let value_len = self.arrived.as_ref().map_or(request.data.len(), Arrived::len) as u32;
+        let stored = self.send(key, &store);
+        let mut facts = MetaFacts { value_len, ..MetaFacts::default() };
         let status = match stored {
             Stored::Busy => return self.wait_for_buffer(),
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
@@ -302,6 +299,21 @@ impl Reported<'_> {
             Expiry::Never => None,
             other => Some(seconds_until(other, self.now)),
         }
+    }
+}
+
+/// Returns the options of the cache for a meta get.
+fn get_options(request: &MetaGet<'_>, touch: Option<Expiry>, now: Seconds) -> GetOptions {
+    GetOptions {
+        value: request.value,
+        pin: true,
+        cas: request.cas || request.compare.is_some(),
+        touch,
+        no_bump: request.no_bump,
+        win: true,
+        vivify: request.vivify.map(|exptime| expiry(exptime, now)),
+        recache_below_s: request.recache.map(|it| seconds_until(expiry(it, now), now)),
+        explicit_cas: told(request.explicit_cas),
     }
 }
 

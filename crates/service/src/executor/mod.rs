@@ -5,6 +5,7 @@
 //! prefetched, then the records that they name. Only then is the first request executed; by that
 //! time most of its memory has arrived.
 
+mod arrival;
 mod control;
 mod dump;
 mod meta;
@@ -13,13 +14,17 @@ mod plan;
 mod retrieval;
 mod text;
 
-use entresol_base::Nanos;
-use entresol_cache::{KeyHash, OldValue, PendingRead, Walk};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use entresol_base::{Nanos, Seconds};
+use entresol_cache::{DeleteOptions, KeyHash, OldValue, PendingRead, Store, Stored, Walk};
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
 
 use crate::moment::Now;
 use crate::tenant::Seat;
+use arrival::{Arrival, Arrived};
 use control::Control;
 use dump::KeyList;
 use plan::{Planned, Tail};
@@ -54,6 +59,10 @@ pub struct Session {
     old: Option<OldValue>,
     /// Position of the list of keys that the first request has begun.
     listing: Option<Walk>,
+    /// Request whose value is arriving in its place.
+    arrival: Option<Box<Arrival>>,
+    /// Value that has arrived for the request that is executed next.
+    arrived: Option<Arrived>,
 }
 
 impl Session {
@@ -66,7 +75,53 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn is_amid_request(&self) -> bool {
-        self.is_swallowing() || self.line.is_some()
+        self.is_swallowing() || self.line.is_some() || self.is_arriving()
+    }
+
+    /// Returns true while a large value arrives, which takes room in the cache.
+    #[inline]
+    #[must_use]
+    pub fn is_arriving(&self) -> bool {
+        self.arrival.is_some()
+    }
+
+    /// Returns the bytes of that value that have arrived.
+    #[inline]
+    #[must_use]
+    pub fn arrived_bytes(&self) -> usize {
+        self.arrival.as_ref().map_or(0, |arrival| arrival.written())
+    }
+
+    /// Returns true if other large values arrive at the tenant as well.
+    #[must_use]
+    pub fn arrives_beside_others(&self) -> bool {
+        self.arrival.as_ref().is_some_and(|arrival| arrival.is_beside_others())
+    }
+
+    /// Returns the bytes of buffers that the session holds for that value.
+    #[inline]
+    #[must_use]
+    pub fn buffered_bytes(&self) -> usize {
+        self.arrival.as_ref().map_or(0, |arrival| arrival.buffered_bytes())
+    }
+
+    /// Receives the next bytes of that value, at most so many, from a socket into their place.
+    /// `None` if they have no place that a socket can write to: then they are input like others.
+    pub fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        most: usize,
+        seat: &mut Seat,
+        now: Seconds,
+    ) -> Option<io::Result<usize>> {
+        self.arrival.as_mut()?.receive(socket, most, seat, now)
+    }
+
+    /// Frees what has arrived of a large value: the rest of it is skipped, and its request refused.
+    pub fn give_up_arrival(&mut self) {
+        if let Some(arrival) = &mut self.arrival {
+            arrival.give_up();
+        }
     }
 
     /// Returns true while keys are being listed, which takes many turns.
@@ -106,6 +161,9 @@ pub enum Then {
     },
     /// The next request needs an old value, which must be read and handed to [`Session::provide`].
     Fetch(PendingRead),
+    /// The large value that arrives lacks room. Others that arrive may have to go: see
+    /// [`Session::give_up_arrival`].
+    MakeRoom,
     /// The client ended the connection or broke the protocol: send what is due and close.
     Close,
 }
@@ -161,6 +219,8 @@ struct Command<'c> {
     out: &'c mut Output,
     /// Old value, if the command has waited for it.
     old: Option<&'c OldValue>,
+    /// Value of a storage command, if it did not come with its line.
+    arrived: Option<Arrived>,
     /// Room for a key that is sent in base64.
     key: &'c mut KeyBuffer,
     hash: KeyHash,
@@ -194,7 +254,13 @@ impl Executor {
         let then = loop {
             let rest = input.get(consumed..).unwrap_or_default();
             let (line, protocol) = (session.line, &limits.protocol);
-            let tail = plan::plan(rest, line, seat, protocol, left, &mut planned, &mut self.hashes);
+            let is_arriving = session.is_arriving();
+            let tail = if is_arriving {
+                planned.clear();
+                Tail::Full
+            } else {
+                plan::plan(rest, line, seat, protocol, left, &mut planned, &mut self.hashes)
+            };
             let mut call = Call {
                 seat,
                 session,
@@ -206,25 +272,29 @@ impl Executor {
                 left: &mut left,
                 bytes_left: &mut bytes_left,
             };
-            let (done, stopped) = call.batch(&planned);
-            let base = consumed;
-            consumed = base + done;
+            let (done, stopped) =
+                if is_arriving { call.arrive(rest) } else { call.batch(&planned) };
+            consumed += done;
             consumed += skip(session, input.get(consumed..).unwrap_or_default());
             match (stopped, tail) {
                 (Some(then), _) => break then,
                 (None, _) if session.is_swallowing() => break Then::Read { needed: 1 },
-                (None, Tail::Incomplete { needed }) => break Then::Read { needed },
+                (None, Tail::Incomplete { needed }) => {
+                    let rest = input.get(consumed..).unwrap_or_default();
+                    let begun = Arrival::begin(rest, needed, seat, protocol);
+                    let Some((arrival, line)) = begun else { break Then::Read { needed } };
+                    (session.arrival, consumed) = (Some(Box::new(arrival)), consumed + line);
+                }
                 (None, Tail::Full) if left == 0 => break Then::Yield,
                 (None, Tail::Full) => {}
             }
         };
         self.planned = plan::recycle(planned);
-        let received = input.len();
-        debug_assert!(consumed <= received, "{consumed} bytes of {received} are consumed");
+        debug_assert!(consumed <= input.len(), "{consumed} bytes of {} are consumed", input.len());
         let requests = most - left;
+        // A request for many keys that goes on in the next turn has its first key uncounted.
+        let begun = usize::from(session.keys_done > 0 && session.keys_done != keys_before);
         if rate > 0 {
-            // A request for many keys that goes on in the next turn has its first key uncounted.
-            let begun = usize::from(session.keys_done > 0 && session.keys_done != keys_before);
             seat.tenant.request_pace.note((requests + begun) as u64, rate, now.nanos);
         }
         Turn { consumed, then, requests }
@@ -328,7 +398,7 @@ impl<'c> Call<'c> {
     fn may_not_start(&mut self) -> Option<Then> {
         if *self.left == 0
             || *self.bytes_left == 0
-            || self.out.bytes.len() >= self.limits.output_bytes.min(TURN_BYTES)
+            || self.out.len() >= self.limits.output_bytes.min(TURN_BYTES)
             || self.out.holes.len() >= self.limits.pending_reads
         {
             return Some(Then::Yield);
@@ -369,8 +439,8 @@ impl<'c> Call<'c> {
 
     #[inline]
     fn command(&mut self, hash: KeyHash) -> Command<'_> {
-        let old = self.session.old.as_ref();
-        Command { seat: self.seat, out: self.out, old, key: self.key, hash, now: self.now }
+        let (old, arrived) = (self.session.old.as_ref(), self.session.arrived.take());
+        Command { seat: self.seat, out: self.out, old, arrived, key: self.key, hash, now: self.now }
     }
 
     fn control(&mut self, request: &Request<'_>) -> Flow {
@@ -397,6 +467,23 @@ impl<'c> Call<'c> {
 }
 
 impl Command<'_> {
+    /// Stores the value of a request, or the one that arrived ahead of it.
+    #[inline]
+    fn send(&mut self, key: &[u8], store: &Store<'_>) -> Stored {
+        let (worker, now) = (&mut self.seat.worker, self.now.seconds);
+        match self.arrived.take() {
+            None => worker.store(key, self.hash, now, store, self.old),
+            Some(Arrived::Value { upload, .. }) => {
+                worker.store_upload(key, self.hash, now, store, upload)
+            }
+            Some(Arrived::NoRoom) => {
+                // As in memcached, an item that could not be replaced is not served any more.
+                worker.delete(key, self.hash, now, &DeleteOptions::default(), None);
+                Stored::NoMemory
+            }
+        }
+    }
+
     /// Parks the connection until a write buffer has come back.
     fn wait_for_buffer(&mut self) -> Flow {
         self.seat.counters.write_waits.count();

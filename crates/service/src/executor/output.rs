@@ -1,8 +1,12 @@
-//! Replies of a turn, with holes for values from a block file.
+//! Replies of a turn, with holes for values from a block file, and large values that are sent from
+//! their place in the cache.
 
+use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
-use entresol_cache::PendingRead;
+use entresol_cache::{Damaged, PendingRead, Pinned};
+use entresol_media::{SendPart, send_parts};
 
 use super::Flow;
 use crate::counters::Counters;
@@ -14,6 +18,26 @@ pub struct Output {
     pub bytes: Vec<u8>,
     /// Holes in the order of their places.
     pub holes: Vec<Hole>,
+    /// Large values in the order of their places.
+    values: Vec<Inserted>,
+    /// Bytes of these values.
+    value_bytes: usize,
+}
+
+/// A large value that is sent in the middle of the replies.
+#[derive(Debug)]
+struct Inserted {
+    /// Offset in the bytes of the replies, before which it is sent.
+    at: usize,
+    value: Pinned,
+}
+
+/// Place of a byte of the replies.
+enum Place {
+    /// First of these bytes.
+    Bytes(Range<usize>),
+    /// Byte `from` of a large value.
+    Value { number: usize, from: usize },
 }
 
 /// A reply whose value must be read from a block file.
@@ -32,6 +56,145 @@ pub struct Hole {
 }
 
 impl Output {
+    /// Returns the bytes of all replies, large values included.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.value_bytes
+    }
+
+    /// Returns true if there are no replies.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns true if large values are among the replies.
+    #[inline]
+    #[must_use]
+    pub fn has_values(&self) -> bool {
+        !self.values.is_empty()
+    }
+
+    /// Returns true if this alone keeps the memory of a large value.
+    #[must_use]
+    pub fn has_orphan(&self) -> bool {
+        self.values.iter().any(|it| it.value.is_orphan())
+    }
+
+    /// Returns the bytes of memory that large values take beside their place in the cache.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> usize {
+        self.values.iter().map(|it| it.value.buffered_bytes()).sum()
+    }
+
+    /// Adds a large value behind the replies so far.
+    pub(super) fn add_value(&mut self, value: Pinned) {
+        self.value_bytes += value.len();
+        self.values.push(Inserted { at: self.bytes.len(), value });
+    }
+
+    /// Forgets all replies, and keeps the memory of their bytes.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.holes.clear();
+        self.values.clear();
+        self.value_bytes = 0;
+    }
+
+    /// Returns a large value that is damaged, if it was found.
+    #[must_use]
+    pub fn damaged(&self) -> Option<&Pinned> {
+        self.values.iter().map(|it| &it.value).find(|value| value.is_damaged())
+    }
+
+    /// Sends at most so many bytes of the replies, from byte `sent` of them on, to a socket.
+    /// Returns how many it has taken.
+    ///
+    /// # Errors
+    /// Those of the system call; [`io::ErrorKind::InvalidData`] if a value is damaged.
+    pub fn send(&mut self, socket: BorrowedFd<'_>, sent: usize, most: usize) -> io::Result<usize> {
+        let end = self.len().min(sent + most);
+        self.check(sent, end)?;
+        let (mut parts, mut at) = (Vec::new(), sent);
+        while at < end {
+            at += match self.place(at) {
+                Place::Bytes(range) => {
+                    let len = range.len().min(end - at);
+                    parts.push(SendPart::bytes(&self.bytes[range][..len]));
+                    len
+                }
+                Place::Value { number, from } => {
+                    let value = &self.values[number].value;
+                    let len = (value.len() - from).min(end - at);
+                    value.append_parts(from, len, &mut parts);
+                    len
+                }
+            };
+        }
+        send_parts(socket, &parts)
+    }
+
+    /// Appends bytes of the replies like those that `send` sends to `out`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if a value is damaged.
+    pub fn copy(&mut self, sent: usize, most: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let end = self.len().min(sent + most);
+        self.check(sent, end)?;
+        let mut at = sent;
+        while at < end {
+            at += match self.place(at) {
+                Place::Bytes(range) => {
+                    let len = range.len().min(end - at);
+                    out.extend_from_slice(&self.bytes[range][..len]);
+                    len
+                }
+                Place::Value { number, from } => {
+                    let value = &self.values[number].value;
+                    let len = (value.len() - from).min(end - at);
+                    value.append_range(from, len, out);
+                    len
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Checks the values in a range of the replies.
+    fn check(&mut self, start: usize, end: usize) -> io::Result<()> {
+        let mut at = start;
+        while at < end {
+            at += match self.place(at) {
+                Place::Bytes(range) => range.len(),
+                Place::Value { number, from } => {
+                    let value = &mut self.values[number].value;
+                    let len = (value.len() - from).min(end - at);
+                    value.check_to(from + len).map_err(|Damaged| io::ErrorKind::InvalidData)?;
+                    len
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Returns the place of a byte before the end of the replies.
+    fn place(&self, at: usize) -> Place {
+        let mut before = 0;
+        for (number, inserted) in self.values.iter().enumerate() {
+            let start = inserted.at + before;
+            if at < start {
+                return Place::Bytes(at - before..inserted.at);
+            }
+            if at < start + inserted.value.len() {
+                return Place::Value { number, from: at - start };
+            }
+            before += inserted.value.len();
+        }
+        Place::Bytes(at - before..self.bytes.len())
+    }
+
     /// Appends a fixed reply unless the client wants none.
     #[inline]
     pub(super) fn reply(&mut self, noreply: bool, reply: &[u8]) -> Flow {

@@ -86,7 +86,7 @@ pub(super) fn plan<'a>(
 
 /// Hashes the keys of a request and starts fetching their index buckets.
 #[inline]
-fn hash_keys(request: &Request<'_>, seat: &Seat, hashes: &mut Vec<KeyHash>) {
+pub(super) fn hash_keys(request: &Request<'_>, seat: &Seat, hashes: &mut Vec<KeyHash>) {
     let mut push = |key: &[u8]| {
         if let Some(null_store) = &seat.null_store {
             return hashes.push(null_store.hash);

@@ -27,7 +27,7 @@ impl Call<'_> {
         hashes: &[KeyHash],
     ) -> Flow {
         let touch = touch.map(|exptime| expiry(exptime, self.now.seconds));
-        let options = GetOptions { cas, touch, ..GetOptions::default() };
+        let options = GetOptions { cas, touch, pin: true, ..GetOptions::default() };
         let first = self.session.keys_done;
         let count = hashes.len();
         debug_assert!(first <= count, "{first} keys of a request for {count} are answered already");
@@ -69,6 +69,9 @@ impl Call<'_> {
         let touch = options.touch.is_some();
         match lookup {
             Lookup::Hit(_) => {
+                if let Some(value) = self.seat.worker.take_pinned() {
+                    self.out.add_value(value);
+                }
                 self.out.bytes.extend_from_slice(encode::CRLF);
                 self.seat.counters.count_lookup(touch, true);
                 self.seat.tenant.detail.count(key, Event::Hit);

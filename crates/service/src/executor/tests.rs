@@ -25,9 +25,13 @@ struct Client {
 
 impl Client {
     fn new() -> Self {
+        Client::with("value_limit = \"64KiB\"")
+    }
+
+    fn with(line: &str) -> Self {
         let machine = config::Machine { memory: ByteSize::gib(64), processors: 1 };
-        let text = "[[tenant]]\nname = \"t\"\nlisten = \"127.0.0.1:1\"\nvalue_limit = \"64KiB\"\n";
-        let settings = config::parse("test", text, &machine).unwrap();
+        let text = format!("[[tenant]]\nname = \"t\"\nlisten = \"127.0.0.1:1\"\n{line}\n");
+        let settings = config::parse("test", &text, &machine).unwrap();
         let clock = Arc::new(ManualClock::at(Seconds(1_700_000_000)));
         let cache = Cache::open(settings.tenants[0].cache(&settings), clock.clone()).unwrap();
         let server =
@@ -71,6 +75,13 @@ impl Client {
         turn.then
     }
 
+    fn take_replies(&mut self) -> Vec<u8> {
+        let mut replies = Vec::new();
+        self.output.copy(0, self.output.len(), &mut replies).unwrap();
+        self.output.clear();
+        replies
+    }
+
     /// Sends a request and lets the time pass for which it is parked.
     fn send_patiently(&mut self, text: &[u8]) -> String {
         self.input.extend_from_slice(text);
@@ -81,7 +92,7 @@ impl Client {
                     self.clock.advance(until.since(self.clock.now()));
                 }
                 _ => {
-                    return String::from_utf8_lossy(&std::mem::take(&mut self.output.bytes)).into();
+                    return String::from_utf8_lossy(&self.take_replies()).into();
                 }
             }
         }
@@ -89,8 +100,15 @@ impl Client {
 
     fn send(&mut self, text: &[u8]) -> String {
         self.input.extend_from_slice(text);
-        while self.turn() == Then::Yield {}
-        String::from_utf8(std::mem::take(&mut self.output.bytes)).unwrap()
+        loop {
+            match self.turn() {
+                Then::Yield => {}
+                // No others are asked to go.
+                Then::MakeRoom => self.session.give_up_arrival(),
+                _ => break,
+            }
+        }
+        String::from_utf8(self.take_replies()).unwrap()
     }
 }
 
@@ -527,4 +545,107 @@ fn requests_beyond_the_rate_wait_and_are_answered_in_order() {
     let began = client.clock.now();
     assert_eq!(client.send_patiently(gets.as_bytes()), "END\r\nMN\r\n".repeat(500));
     assert_eq!(client.clock.now(), began);
+}
+
+mod large_values {
+    use super::*;
+
+    /// Segments of the default quota have 512 KiB, so this takes one and slices of another.
+    const LEN: usize = 700_000;
+
+    fn client() -> Client {
+        let mut client = Client::with("value_limit = \"8MiB\"");
+        client.limits.protocol.value_bytes_max = 8 << 20;
+        client.limits.output_bytes = 16 << 20;
+        client
+    }
+
+    fn value(len: usize) -> Vec<u8> {
+        (0..len).map(|at| b'a' + (at / 7 % 23) as u8).collect()
+    }
+
+    fn request(line: &str, value: &[u8]) -> Vec<u8> {
+        [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
+    }
+
+    /// Sends a request in parts of this length; its value must not be kept in the input.
+    fn send_in(client: &mut Client, text: &[u8], part: usize) -> String {
+        let mut replies = String::new();
+        for part in text.chunks(part) {
+            replies += &client.send(part);
+            assert!(client.input.len() <= 64, "{} bytes wait", client.input.len());
+        }
+        replies
+    }
+
+    fn found(line: &str, value: &[u8]) -> String {
+        format!("{line}\r\n{}\r\nEND\r\n", String::from_utf8_lossy(value))
+    }
+
+    #[test]
+    fn they_go_to_their_place_however_the_input_is_cut() {
+        for part in [60, 1000, 65_536, 131_073] {
+            let mut client = client();
+            let (value, other) = (value(LEN), value(LEN + 1));
+            let set = request(&format!("set a 5 0 {LEN}"), &value);
+            let ahead = part.min(set.len() - 1);
+            assert_eq!(send_in(&mut client, &set[..ahead], part), "");
+            assert!(client.session.is_arriving());
+            assert_eq!(send_in(&mut client, &set[ahead..], part), "STORED\r\n");
+            assert!(!client.session.is_arriving());
+            let get = || found(&format!("VALUE a 5 {LEN}"), &value);
+            assert!(client.send(b"get a\r\n") == get(), "{part}");
+            let add = request(&format!("add a 5 0 {LEN}"), &other[..LEN]);
+            assert_eq!(send_in(&mut client, &add, part), "NOT_STORED\r\n");
+            let quiet = request(&format!("set b 0 0 {LEN} noreply"), &value);
+            assert_eq!(send_in(&mut client, &quiet, part), "");
+            let meta = request(&format!("ms c {} s k c E7", LEN + 1), &other);
+            let reply = format!("HD s{} kc c7\r\n", LEN + 1);
+            assert_eq!(send_in(&mut client, &meta, part), reply);
+            let append = request(&format!("append b 0 0 {LEN}"), &value);
+            assert_eq!(send_in(&mut client, &append, part), "STORED\r\n");
+            let whole = [&*value, &*value].concat();
+            let get_b = found(&format!("VALUE b 0 {}", 2 * LEN), &whole);
+            assert!(client.send(b"get b\r\n") == get_b, "{part}");
+            assert!(client.send(b"get a\r\n") == get(), "{part}");
+        }
+    }
+
+    #[test]
+    fn what_ends_wrong_or_never_leaves_nothing() {
+        let mut client = client();
+        let text = request(&format!("set a 0 0 {LEN}"), &value(LEN));
+        let mut wrong = text.clone();
+        let end = wrong.len() - 2;
+        wrong[end..].copy_from_slice(b"xx");
+        assert_eq!(send_in(&mut client, &wrong, 5000), "CLIENT_ERROR bad data chunk\r\n");
+        assert_eq!(client.send(b"get a\r\n"), "END\r\n");
+        let before = client.seat.tenant.cache().statistics().segments;
+        for _ in 0..1000 {
+            client.send(&text[..LEN / 2]);
+            assert!(client.session.arrived_bytes() > LEN / 3);
+            client.session = Session::default();
+        }
+        assert_eq!(client.seat.tenant.cache().statistics().segments, before);
+    }
+
+    #[test]
+    fn those_that_do_not_fit_are_refused_and_skipped() {
+        let mut client = client();
+        let text = request(&format!("set a 0 0 {}", 8 << 20), &value(8 << 20));
+        assert_eq!(client.send(&text), "STORED\r\n");
+        let mut halves = Vec::new();
+        // More than unfinished values may take of 64 MiB.
+        for _ in 0..12 {
+            client.session = Session::default();
+            assert_eq!(client.send(&text[..6 << 20]), "");
+            halves.push(std::mem::take(&mut client.session));
+        }
+        let (front, back) = text.split_at(1 << 20);
+        assert_eq!(client.send(front), "");
+        assert_eq!(client.send(back), "SERVER_ERROR out of memory storing object\r\n");
+        assert_eq!(client.send(b"get a\r\nmn\r\n"), "END\r\nMN\r\n");
+        drop(halves);
+        assert_eq!(client.send(&text), "STORED\r\n");
+    }
 }

@@ -44,8 +44,7 @@ impl Command<'_> {
             invalidate: false,
             cas: false,
         };
-        let (key, now) = (request.key, self.now.seconds);
-        let stored = self.seat.worker.store(key, self.hash, now, &store, self.old);
+        let stored = self.send(request.key, &store);
         let reply = match stored {
             Stored::Busy => return self.wait_for_buffer(),
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),

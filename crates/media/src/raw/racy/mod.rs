@@ -13,11 +13,15 @@
 //!
 //! On other architectures than x86-64 the copies are loops over `AtomicU8`, correct but slow.
 
+mod checksum;
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
 mod portable;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+mod streams;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
+pub(crate) use checksum::checksum;
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 pub(crate) use portable::{
     copy, copy as copy_inlined, copy_overlapping, equal, match_pairs, match_tags,

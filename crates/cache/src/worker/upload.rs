@@ -1,0 +1,204 @@
+//! Values that are written as they arrive: into their pieces, without a buffer that grows with
+//! them.
+//!
+//! An unfinished value has the segments that its bytes so far take, out of the quota like any
+//! other. It is no item: it becomes one when it is stored, and its segments are freed if it is
+//! dropped. All unfinished values together take little more than half of the quota.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use entresol_base::checksum::crc32c_append;
+use entresol_base::{Seconds, thread};
+
+use super::Worker;
+use crate::pieces::{Chunk, List};
+use crate::shared::Shared;
+use crate::worker::pin::Pin;
+
+/// Part of the quota that unfinished values take at most, as a numerator and a denominator: one
+/// value may take half of it.
+const ARRIVING_SHARE: (u64, u64) = (5, 8);
+
+/// A large value that is still arriving.
+pub struct Upload {
+    shared: Arc<Shared>,
+    /// List of the value with the segments that it has so far, and the checksums of whole chunks.
+    list: List,
+    /// Bytes that will lie with the record.
+    rest: Vec<u8>,
+    written: u64,
+    /// Checksum of the bytes of the chunk that is not whole yet.
+    checksum: u32,
+}
+
+impl Upload {
+    /// Returns the bytes of the whole value.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a large value is never empty")]
+    pub fn len(&self) -> usize {
+        self.list.value_len as usize
+    }
+
+    /// Returns the bytes that have arrived.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.written as usize
+    }
+
+    /// Returns true if other values that arrive have segments as well.
+    #[must_use]
+    pub fn is_beside_others(&self) -> bool {
+        let arriving = self.shared.arriving_segments.load(Ordering::Relaxed);
+        arriving > self.list.segments.len() as u64
+    }
+
+    /// Returns the bytes of memory that it takes beside its pieces.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> usize {
+        self.rest.capacity()
+    }
+
+    /// Returns the bytes that are still to come.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        (self.list.value_len - self.written) as usize
+    }
+
+    /// Begins a value of so many bytes; `None` if such a value does not lie in pieces.
+    pub(super) fn begin(shared: &Arc<Shared>, value_len: usize) -> Option<Upload> {
+        let (records, value_len) = (shared.records(), value_len as u64);
+        if value_len <= records.whole_bytes_max || value_len > records.value_bytes_max {
+            return None;
+        }
+        let list = List { value_len, segments: Vec::new(), checksums: Vec::new() };
+        let shared = Arc::clone(shared);
+        Some(Upload { shared, list, rest: Vec::new(), written: 0, checksum: 0 })
+    }
+
+    /// Writes the next bytes; returns how many. They are fewer if the quota has no room for more,
+    /// or other values that arrive have all of what such values may take.
+    #[must_use]
+    pub fn write(&mut self, worker: &mut Worker, bytes: &[u8], now: Seconds) -> usize {
+        let mut left = bytes.get(..self.missing()).unwrap_or(bytes);
+        let before = self.written;
+        while let Some(chunk) = self.next_chunk().filter(|_| !left.is_empty()) {
+            thread::step();
+            let (now_written, after) = left.split_at(left.len().min(chunk.bytes));
+            match chunk.piece {
+                Some(piece) if !self.has_piece(worker, piece, now) => break,
+                Some(piece) => {
+                    let id = self.list.segments[piece];
+                    let records = self.shared.records();
+                    records.write_piece(id, chunk.offset, now_written, &mut worker.account);
+                }
+                None => self.rest.extend_from_slice(now_written),
+            }
+            self.checksum = crc32c_append(self.checksum, now_written);
+            self.count_written(&chunk, now_written.len());
+            left = after;
+        }
+        let written = (self.written - before) as usize;
+        worker.moved_bytes += written;
+        written
+    }
+
+    /// Receives the next bytes, at most so many, from a socket into their place. `None` if they
+    /// have none that a socket can write to: then they are to be written.
+    pub fn receive(
+        &mut self,
+        worker: &mut Worker,
+        socket: BorrowedFd<'_>,
+        most: usize,
+        now: Seconds,
+    ) -> Option<io::Result<usize>> {
+        let shared = Arc::clone(&self.shared);
+        let records = shared.records();
+        let chunk = self.next_chunk()?;
+        let piece = chunk.piece?;
+        if records.values.is_elsewhere() || !self.has_piece(worker, piece, now) {
+            return None;
+        }
+        let (id, most) = (self.list.segments[piece], chunk.bytes.min(most));
+        let received = records.receive_piece(id, chunk.offset, most, socket, &mut worker.account);
+        if let Ok(bytes) = received {
+            self.checksum = records.checksum_piece(id, chunk.offset, bytes, self.checksum);
+            self.count_written(&chunk, bytes);
+        }
+        Some(received)
+    }
+
+    fn next_chunk(&self) -> Option<Chunk> {
+        self.shared.records().cut.chunk_from(self.list.value_len, self.written)
+    }
+
+    fn count_written(&mut self, chunk: &Chunk, bytes: usize) {
+        self.written += bytes as u64;
+        if bytes == chunk.bytes {
+            self.list.checksums.push(std::mem::take(&mut self.checksum));
+        }
+    }
+
+    /// Returns true if the value has this piece, which is its last or the next one.
+    fn has_piece(&mut self, worker: &Worker, piece: usize, now: Seconds) -> bool {
+        piece < self.list.segments.len() || self.take_piece(worker, now)
+    }
+
+    /// Takes a segment, if unfinished values may have one more and the quota has room.
+    #[cold]
+    fn take_piece(&mut self, worker: &Worker, now: Seconds) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let space = shared.space();
+        let (numerator, denominator) = ARRIVING_SHARE;
+        let most = space.budget.segments() * numerator / denominator;
+        let before = shared.arriving_segments.fetch_add(1, Ordering::Relaxed);
+        let wanted = self.list.segments.len() + 1;
+        let (items, taken) = (&shared.items, &mut self.list.segments);
+        let is_taken = before < most
+            && shared.writers.take_room(items, worker.shard, wanted, None, now, taken);
+        if !is_taken {
+            shared.arriving_segments.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_taken
+    }
+
+    /// Returns the list of a value that is whole, and its rest. Its pieces are linked, and belong
+    /// to the caller.
+    pub(super) fn finish(mut self) -> (List, Vec<u8>) {
+        let segments = self.uncounted_segments();
+        self.shared.space().link_pieces(&segments);
+        // A restart trusts a record, so the value must be durable before it.
+        self.shared.records().drain_pieces();
+        let checksums = std::mem::take(&mut self.list.checksums);
+        let list = List { value_len: self.list.value_len, segments, checksums };
+        (list, std::mem::take(&mut self.rest))
+    }
+
+    /// Returns a value that is whole and no item, to be read.
+    pub(super) fn into_pin(self) -> Pin {
+        let shared = Arc::clone(&self.shared);
+        let (list, rest) = self.finish();
+        Pin::of_no_item(shared, list, rest)
+    }
+
+    fn uncounted_segments(&mut self) -> Vec<u32> {
+        let segments = std::mem::take(&mut self.list.segments);
+        self.shared.arriving_segments.fetch_sub(segments.len() as u64, Ordering::Relaxed);
+        segments
+    }
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} bytes", self.written, self.list.value_len)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let segments = self.uncounted_segments();
+        self.shared.space().free_pieces(&segments);
+    }
+}

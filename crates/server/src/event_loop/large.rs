@@ -1,0 +1,78 @@
+//! Large values on their way in or out, which take room from a tenant's items: they may not stand
+//! still, and give way where others lack room.
+
+use std::time::Duration;
+
+use entresol_base::Nanos;
+
+use super::table::Table;
+use crate::connection::Connection;
+use crate::slab::Key;
+
+/// Time that a large value may stand still on its way in, or on its way out once its item has gone.
+const STALL_MAX: Duration = Duration::from_secs(1);
+/// Time for which a value waits for those of other loops to give way: they are searched for stalled
+/// ones once a second.
+const WAIT_MAX: Duration = Duration::from_millis(2500);
+/// Interval of its attempts meanwhile.
+const TRY_EVERY: Duration = Duration::from_millis(5);
+
+/// Frees a large value that arrives for one that lacks room: the one that has taken the most
+/// for the longest time without moving. If there is none, the value that lacks room is refused
+/// in the end. Returns the time of its next attempt, if that is not now.
+pub(super) fn make_room(table: &mut Table, key: Key, now: Nanos) -> Option<Nanos> {
+    let place = table.connections.get(key)?.seat;
+    let burden = |connection: &Connection| {
+        let unmoved = now.since(connection.moved_at);
+        connection.session.arrived_bytes() as u128 * unmoved.as_nanos()
+    };
+    let others = table.connections.iter().filter(|(other, connection)| {
+        *other != key && connection.seat == place && connection.stalled_since.is_some()
+    });
+    let victim = others
+        .map(|(other, connection)| (burden(connection), other))
+        .filter(|(burden, _)| *burden > 0)
+        .max_by_key(|(burden, _)| *burden);
+    if let Some((_, victim)) = victim {
+        table.connections.get_mut(victim)?.session.give_up_arrival();
+        return None;
+    }
+    let connection = table.connections.get_mut(key)?;
+    let since = *connection.lacks_room_since.get_or_insert(now);
+    if connection.session.arrives_beside_others() && now.since(since) < WAIT_MAX {
+        return Some(now.after(TRY_EVERY));
+    }
+    connection.session.give_up_arrival();
+    None
+}
+
+/// Frees values that stand still on their way in, whose connections go on, and closes
+/// connections that alone keep the memory of a value and take nothing of it.
+pub(super) fn free_stalled(table: &mut Table, now: Nanos) {
+    let stalled = table.connections.iter().filter(|(_, connection)| {
+        connection.stalled_since.is_some_and(|since| now.since(since) >= STALL_MAX)
+    });
+    let is_arriving =
+        |connection: &Connection| connection.session.is_arriving() && !connection.is_held();
+    let (mut arriving, mut orphans) = (Vec::new(), Vec::new());
+    for (key, connection) in stalled {
+        if is_arriving(connection) {
+            arriving.push(key);
+        } else if connection.output.has_orphan() {
+            orphans.push(key);
+        }
+    }
+    for key in arriving {
+        if let Some(connection) = table.connections.get_mut(key) {
+            connection.session.give_up_arrival();
+        }
+    }
+    for key in orphans {
+        if let Some(connection) = table.connections.get(key)
+            && let Some(seat) = table.seat(connection.seat)
+        {
+            seat.seat.counters.buffer_kicks.count();
+        }
+        table.close(key);
+    }
+}

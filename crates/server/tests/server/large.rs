@@ -1,0 +1,178 @@
+//! Large values: received into their place, and sent from there.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::{ManualClock, Seconds};
+use entresol_server::Running;
+
+use crate::support::{Client, eventually, start, start_by, tenant};
+
+/// Half of what large values may take in a tenant of 32 MiB.
+const LIMIT: &str = "value_limit = \"8MiB\"";
+const LEN: usize = 6 << 20;
+
+fn value(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| b'!' + ((seed + at / 3 * 7 + at / 4096) % 90) as u8).collect()
+}
+
+fn set(key: &str, value: &[u8]) -> Vec<u8> {
+    [format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+}
+
+fn expect_value(client: &mut Client, key: &str, value: &[u8]) {
+    client.expect(&format!("VALUE {key} 0 {}\r\n", value.len()));
+    let mut found = vec![0; value.len()];
+    client.0.read_exact(&mut found).unwrap();
+    assert!(found == value, "{key} has other bytes");
+    client.expect("\r\n");
+}
+
+fn segments(running: &Running) -> u64 {
+    running.tenants()[0].cache().statistics().segments
+}
+
+fn start_with_clock() -> (Running, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+    let running = start_by(&format!("threads = 1\n{}", tenant("a", LIMIT)), &clock);
+    (running, clock)
+}
+
+#[test]
+fn values_come_back_as_they_were_sent_however_they_were_cut() {
+    let running = start(&tenant("a", LIMIT));
+    let mut client = Client::of(&running, "a");
+    let lengths = [200_000, 400_001, 524_288, 1 << 20, 1_300_000, LEN + 77];
+    for (seed, len) in lengths.into_iter().enumerate() {
+        let (key, value) = (format!("k{seed}"), value(seed, len));
+        for part in set(&key, &value).chunks(1 + 300_007 * (seed + 1) % 400_000) {
+            client.send(part);
+        }
+        client.expect("STORED\r\n");
+    }
+    // One reply of several values, with others between them.
+    client.ask("set small 0 0 3\nabc\n", "STORED\n");
+    client.send(b"get k0 small k5 k1 k2 none k3 k4\r\nmg k5 s v\r\nmn\r\n");
+    for key in ["k0", "small", "k5", "k1", "k2", "k3", "k4"] {
+        match key.strip_prefix('k') {
+            Some(seed) => {
+                let seed: usize = seed.parse().unwrap();
+                expect_value(&mut client, key, &value(seed, lengths[seed]));
+            }
+            None => expect_value(&mut client, key, b"abc"),
+        }
+    }
+    client.expect(&format!("END\r\nVA {0} s{0}\r\n", LEN + 77));
+    let mut found = vec![0; LEN + 77];
+    client.0.read_exact(&mut found).unwrap();
+    assert!(found == value(5, LEN + 77));
+    client.expect("\r\nMN\r\n");
+    // What is appended is large itself, and so is the result.
+    let more = value(9, 1 << 20);
+    client.send(&[format!("append k3 0 0 {}\r\n", more.len()).as_bytes(), &more, b"\r\n"].concat());
+    client.expect("STORED\r\n");
+    client.send(b"get k3\r\n");
+    expect_value(&mut client, "k3", &[value(3, 1 << 20), more].concat());
+    client.expect("END\r\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_value_whose_client_goes_leaves_nothing() {
+    let running = start(&tenant("a", LIMIT));
+    let before = segments(&running);
+    let text = set("k", &value(1, LEN));
+    for _ in 0..3 {
+        let mut client = Client::of(&running, "a");
+        client.send(&text[..text.len() / 2]);
+        eventually("half of the value has arrived", || segments(&running) >= before + 5);
+        drop(client);
+        eventually("its room is back", || segments(&running) == before);
+    }
+    Client::of(&running, "a").ask("get k\n", "END\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_value_that_stands_still_on_its_way_in_is_freed_and_then_refused() {
+    let (running, clock) = start_with_clock();
+    let (mut client, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    let before = segments(&running);
+    let text = set("k", &value(1, LEN));
+    let (front, back) = text.split_at(text.len() / 2);
+    client.send(front);
+    eventually("half of the value has arrived", || segments(&running) >= before + 5);
+    for _ in 0..2 {
+        other.ask("mn\n", "MN\n");
+        clock.advance(Duration::from_millis(400));
+    }
+    assert!(segments(&running) >= before + 5, "freed too early");
+    eventually("its room is back", || {
+        clock.advance(Duration::from_millis(400));
+        other.ask("mn\n", "MN\n");
+        segments(&running) == before
+    });
+    client.send(back);
+    client.expect("SERVER_ERROR out of memory storing object\r\n");
+    client.send(&text);
+    client.expect("STORED\r\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_value_that_is_being_sent_stays_whole_and_is_let_go_by_a_client_that_takes_nothing() {
+    let (running, clock) = start_with_clock();
+    let (mut reader, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    let mut stuck = Client::of(&running, "a");
+    other.send(&set("k", &value(1, LEN)));
+    other.expect("STORED\r\n");
+    let before = segments(&running);
+    // More than the buffers of a socket take.
+    for client in [&mut reader, &mut stuck] {
+        client.send(b"get k k k k k k k k\r\n");
+        let mut first = [0; 5];
+        client.0.read_exact(&mut first).unwrap();
+    }
+    let header = format!(" k 0 {LEN}\r\n");
+    for client in [&mut reader, &mut stuck] {
+        client.expect(&header);
+    }
+    other.send(&set("k", &value(2, LEN)));
+    other.expect("STORED\r\n");
+    assert!(segments(&running) > before, "a value that is being sent was freed");
+    let mut found = vec![0; LEN];
+    reader.0.read_exact(&mut found).unwrap();
+    assert!(found == value(1, LEN), "the value changed under its reader");
+    drop(reader);
+    eventually("the stuck reader is closed, and the old value freed", || {
+        clock.advance(Duration::from_millis(400));
+        other.ask("mn\n", "MN\n");
+        segments(&running) == before
+    });
+    assert_eq!(running.tenants()[0].counts().buffer_kicks, 1);
+    running.stop().unwrap();
+}
+
+#[test]
+fn many_clients_that_send_half_of_a_value_take_no_more_than_the_quota() {
+    let running = start(&tenant("a", LIMIT));
+    let mut other = Client::of(&running, "a");
+    other.ask("set small 0 0 3\nabc\n", "STORED\n");
+    let text = set("k", &value(1, LEN));
+    let halves: Vec<Client> = (0..40)
+        .map(|_| {
+            let mut client = Client::of(&running, "a");
+            client.send(&text[..text.len() / 2]);
+            client
+        })
+        .collect();
+    other.ask("set other 0 0 3\nabc\nget other\n", "STORED\nVALUE other 0 3\nabc\nEND\n");
+    let statistics = running.tenants()[0].cache().statistics();
+    let used = statistics.segments * statistics.segment_bytes;
+    assert!(used <= 32 << 20, "{used} bytes of segments");
+    drop(halves);
+    other.send(&text);
+    other.expect("STORED\r\n");
+    running.stop().unwrap();
+}
