@@ -1,10 +1,13 @@
-//! Page of results: an overview of all tables and figures, then each with its drawings, its checks
-//! and the command that runs it again.
+//! Page of results: an overview of all tables and figures, the papers' errors and what is
+//! contradicted here, then each entry with its drawings, its checks and the command that runs it
+//! again.
 
 use entresol_measure::report::{Page, Table};
 
 use crate::check::{Check, Figure};
 use crate::outcome::{Reproduction, Reproductions};
+use crate::statements::Statements;
+use crate::{Entry, measured};
 
 impl Reproduction {
     /// Returns the verdict on all checks: `FAIL as known` if none fails beside the known ones, and
@@ -77,6 +80,13 @@ impl Reproductions {
         let mut overview = Table::new("All tables and figures", &columns);
         self.iter().for_each(|one| overview.row(one.overview()));
         page.table(&overview);
+        let apart = measured().filter(|entry| !self.ran(&entry.full_name()));
+        let apart: Vec<String> = apart.map(Entry::full_name).collect();
+        if !apart.is_empty() {
+            let what = "Not run, since they are measured in real time and only if they are named";
+            page.note(&format!("{what}: {}.", apart.join(", ")));
+        }
+        Statements::built_in().put(&mut page, self);
         for one in self.iter() {
             page.section(&format!("{} · {}", one.name, one.verdict()));
             page.note(&self.command(&one.name));

@@ -30,7 +30,8 @@ svg text{fill:var(--ink)}.title{font-weight:600;font-size:13px}.tick,.axis{fill:
 .l4{stroke:var(--c4)}.l5{stroke:var(--c5)}.l6{stroke:var(--c6)}.l7{stroke:var(--c7)}
 .whisker{fill:none;stroke-width:1.2;opacity:.65}details{margin:.4rem 0 1.6rem}
 summary{cursor:pointer;color:var(--soft)}
-ul{padding-left:1.2rem}.tables{overflow-x:auto}td.fails{color:var(--c4);font-weight:600}
+ul{padding-left:1.2rem}dt{font-weight:600;margin-top:.8rem}dd{margin:.1rem 0 .1rem 1.2rem}
+.tables{overflow-x:auto}td.fails{color:var(--c4);font-weight:600}
 pre{overflow-x:auto;border:1px solid var(--rule);padding:.6rem}
 ";
 
@@ -71,6 +72,18 @@ impl Page {
             let _ = write!(self.body, "<li>{}</li>", escape(sentence));
         }
         self.body.push_str("</ul>\n");
+    }
+
+    /// Adds terms, each with sentences about it.
+    pub fn terms(&mut self, terms: &[(String, Vec<String>)]) {
+        self.body.push_str("<dl>");
+        for (term, sentences) in terms {
+            let _ = write!(self.body, "<dt>{}</dt>", escape(term));
+            for sentence in sentences {
+                let _ = write!(self.body, "<dd>{}</dd>", escape(sentence));
+            }
+        }
+        self.body.push_str("</dl>\n");
     }
 
     /// Adds a table that is folded away.
