@@ -11,7 +11,7 @@ use entresol_measure::BenchError;
 use entresol_sharing::settings::{AloneSettings, FairSettings};
 use entresol_sharing::{PolicySettings, TenantId};
 
-use super::tenants::{Cast, Device, drawing, line, mean, operations_s, play, tenant};
+use super::tenants::{Cast, Device, drawing_beside, line, mean, operations_s, play, tenant};
 use crate::{Check, Outcome, Settings, Side};
 
 const SLOWER: u32 = 50;
@@ -68,7 +68,7 @@ pub(super) fn fig5b(settings: &Settings) -> Outcome {
         check("every second", 2.0, of_twelve(1)),
         check("every 10 s", 2.0, of_twelve(2)),
     ];
-    let lines = rows
+    let lines: Vec<_> = rows
         .into_iter()
         .zip(PERIODS)
         .map(|(row, period)| line(&format!("every {period} s"), row))
@@ -82,7 +82,15 @@ pub(super) fn fig5b(settings: &Settings) -> Outcome {
             device.told(),
         ],
         checks,
-        drawings: vec![drawing("Cost of pauses (model)", "tenants", "% of requests", lines)],
+        drawings: vec![drawing_beside(
+            "Cost of pauses (model)",
+            ("tenants", "% of requests"),
+            &lines,
+            &[
+                (0, line("paper: below, every 0.5 s", [(12.0, 2.5)])),
+                (1, line("paper: below, every 1 s", [(12.0, 2.0)])),
+            ],
+        )],
     }
 }
 
@@ -191,11 +199,11 @@ pub(super) fn fig5a(settings: &Settings) -> Outcome {
              one round does not count, and those of the size where they are farthest from 1."
         )],
         checks,
-        drawings: vec![drawing(
+        drawings: vec![drawing_beside(
             "What an account adds to a get (this machine)",
-            "bytes a value",
-            "% of processor time",
-            vec![line("admission and charge", points)],
+            ("bytes a value", "% of processor time"),
+            &[line("admission and charge", points)],
+            &[(0, line("paper: at most", [(64.0, 12.0), (512.0, 6.0), (4096.0, 6.0)]))],
         )],
     }
 }
