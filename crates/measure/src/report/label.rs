@@ -4,16 +4,23 @@ use std::fmt::Write;
 
 use super::html::escape;
 
-/// Width of a letter, as an upper estimate over the fonts that browsers choose for `system-ui`.
-pub(super) const LETTER: f64 = 7.4;
+/// Mean width of a letter, as an upper estimate over the fonts that browsers take for `system-ui`.
+const LETTER: f64 = 7.4;
 /// Width of a letter of a title.
 const TITLE_LETTER: f64 = 9.0;
 /// Distance of two lines of text.
 pub(super) const LINE_STEP: f64 = 16.0;
 
-/// Returns the width that a text takes at most.
+/// Returns the width that a text takes at most. In short ones each letter counts.
 pub(super) fn width(text: &str) -> f64 {
-    LETTER * text.chars().count() as f64
+    let of = |letter: char| match letter {
+        'm' | 'w' | 'M' | 'W' | '%' => 11.9,
+        'A'..='Z' => 9.0,
+        '0'..='9' => 7.7,
+        ' ' | '.' | ',' | ':' | '(' | ')' | '/' | 'i' | 'l' | 'j' => 4.8,
+        _ => LETTER,
+    };
+    text.chars().map(of).sum()
 }
 
 /// Breaks a text into lines that are at most `room` wide, at spaces where there are any.
@@ -76,5 +83,13 @@ mod tests {
             assert_eq!(lines.concat().replace(' ', ""), text.replace(' ', ""));
         }
         assert_eq!(broken("one two three", 7), ["one two", "three"]);
+    }
+
+    #[test]
+    fn short_labels_of_wide_letters_are_as_wide_as_browsers_draw_them() {
+        // Widths in DejaVu Sans of 12 pixels.
+        for (text, wide) in [("16M", 25.7), ("100%", 34.4), ("1 000 000", 61.1), ("ns", 13.9)] {
+            assert!((wide..wide * 1.2).contains(&width(text)), "{text}: {}", width(text));
+        }
     }
 }
