@@ -12,6 +12,10 @@ use serde::Serialize;
 
 use crate::standard::{judged, note, print, put_message};
 
+/// Commit of the source that the program was built from, `with changes` if the source differed from
+/// it, or `unknown` outside a repository.
+pub(crate) const COMMIT: &str = env!("ENTRESOL_COMMIT");
+
 /// Flags for the output of results.
 #[derive(Debug, Args)]
 pub(crate) struct Output {
@@ -27,6 +31,7 @@ pub(crate) struct Output {
 #[derive(Serialize)]
 struct Labelled<'a, T> {
     version: &'static str,
+    commit: &'static str,
     machine: String,
     command: String,
     /// True if the user interrupted the measurement; the results are then incomplete.
@@ -57,6 +62,7 @@ impl Output {
             std::env::args_os().map(|word| word.to_string_lossy().into()).collect();
         let labelled = Labelled {
             version: env!("CARGO_PKG_VERSION"),
+            commit: COMMIT,
             machine: entresol_media::machine::describe(),
             command: command.join(" "),
             interrupted: progress.stop().is_asked(),
@@ -68,7 +74,7 @@ impl Output {
         let text = if self.json { format!("{json}\n") } else { tables.join("\n") };
         self.show(&text, name, || {
             let mut page = page();
-            page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));
+            page.note(&built_on(&labelled.machine));
             page.note(&labelled.command);
             page.raw(&json);
             page
@@ -95,6 +101,11 @@ impl Output {
         }
         judged(printed.map_err(Into::into), saved.unwrap_or(Ok(())))
     }
+}
+
+/// Returns the version, the commit and the machine in words.
+pub(crate) fn built_on(machine: &str) -> String {
+    format!("entresol {}, commit {COMMIT}, on {machine}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Writes the page and prints its path.

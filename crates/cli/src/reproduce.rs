@@ -18,7 +18,7 @@ use entresol_reproduce::{
 use serde::Serialize;
 
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{COMMIT, Output, built_on};
 use crate::standard::{judged, note, print};
 
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     progress.finish();
     known.mark(&mut results);
     let text = if arguments.output.json {
-        let json = serde_json::to_string_pretty(&results);
+        let json = serde_json::to_string_pretty(&Built { commit: COMMIT, results: &results });
         json.context("cannot format the results as JSON")? + "\n"
     } else {
         results.text().to_string()
@@ -92,14 +92,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     judged(shown, verdict)
 }
 
+/// Results with the commit that they are of.
+#[derive(Serialize)]
+struct Built<'a> {
+    commit: &'static str,
+    #[serde(flatten)]
+    results: &'a Reproductions,
+}
+
 /// Returns what a reader of the page needs to judge the run.
 fn about() -> Vec<String> {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     vec![
         format!(
-            "entresol {} on {}, {}",
-            env!("CARGO_PKG_VERSION"),
-            entresol_media::machine::describe(),
+            "{}, {}",
+            built_on(&entresol_media::machine::describe()),
             SystemClock::new().seconds().date(),
         ),
         words.collect::<Vec<_>>().join(" "),

@@ -89,3 +89,17 @@ fn an_interrupted_run_says_in_what_and_ends_as_interrupted() {
     assert!(line.contains("interrupted in 00") && line.contains(" done; no results"), "{line}");
     assert_eq!(child.wait().expect("ends").code(), Some(130));
 }
+
+#[test]
+fn results_name_the_commit_that_the_program_was_built_from() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let folder = folder.path().to_str().expect("a name");
+    let ran = reproduce(&["000-table3", "--json", "--report", folder]);
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    let commit = json["commit"].as_str().expect("a commit");
+    let name = commit.trim_end_matches(" with changes");
+    let is_hash = name.len() >= 12 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(is_hash || name == "unknown", "{commit}");
+    let page = std::fs::read_to_string(format!("{folder}/reproduce.html")).expect("a page");
+    assert!(page.contains(&format!(", commit {commit}, on ")), "{page}");
+}

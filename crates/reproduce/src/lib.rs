@@ -6,7 +6,8 @@
 //! that end in `-here`: they are measured on the machine at hand, and only on request. The papers'
 //! numbers deliberately do not appear in any model; they stand in the checks, for comparison.
 //! `catalogue.toml` lists every check with its tolerance and the paper's number, and
-//! `expected-failures.toml` the known failures.
+//! `expected-failures.toml` the known failures; `papers.toml` lists the papers' own errors and the
+//! statements that are contradicted here.
 #![forbid(unsafe_code)]
 
 mod catalogue;
@@ -21,6 +22,7 @@ mod outcome;
 mod page;
 mod parallel;
 mod pm_index_design;
+mod statements;
 mod tolerance;
 mod xpoint_platform;
 

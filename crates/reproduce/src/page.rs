@@ -1,10 +1,17 @@
-//! Page of results: an overview of all tables and figures, then each with its drawings, its checks
-//! and the command that runs it again.
+//! Page of results: an overview of all tables and figures, the papers' errors and what is
+//! contradicted here, then each entry with its drawings, its checks and the command that runs it
+//! again.
 
+use entresol_measure::report::svg::{self, Pair};
 use entresol_measure::report::{Page, Table};
 
-use crate::check::{Check, Figure};
+use crate::check::{Check, Figure, NOT_MEASURED};
 use crate::outcome::{Reproduction, Reproductions};
+use crate::statements::Statements;
+use crate::{Entry, measured};
+
+/// Number of pairs up to which they are not folded away.
+const PAIRS_SHOWN_MAX: usize = 12;
 
 impl Reproduction {
     /// Returns the verdict on all checks: `FAIL as known` if none fails beside the known ones, and
@@ -29,6 +36,29 @@ impl Reproduction {
         let compares = |check: &&Check| check.paper.is_some() && check.given_number().is_none();
         let failing = judged().find(|check| check.fails());
         failing.or_else(|| judged().find(compares)).or_else(|| judged().next())
+    }
+
+    /// Adds the drawings to a page: the entry's own, then all numbers that the paper prints beside
+    /// ours. Where there is none, the reason stands there.
+    fn draw(&self, page: &mut Page) {
+        self.drawings.iter().for_each(|drawing| page.drawing(drawing));
+        let pairs: Vec<Pair> = self.checks.iter().filter_map(pair).collect();
+        let drawing = || svg::pairs("The paper's numbers, and ours by their ratio to them", &pairs);
+        match pairs.len() {
+            0 if self.drawings.is_empty() => page.note(&self.why_nothing_is_drawn()),
+            0 => {}
+            1..=PAIRS_SHOWN_MAX => page.drawing(&drawing()),
+            many => {
+                page.folded_drawing(&format!("{many} numbers of the paper, and ours"), &drawing())
+            }
+        }
+    }
+
+    fn why_nothing_is_drawn(&self) -> String {
+        let texts = self.checks.iter().map(|check| check.ours.text());
+        let mut not_measured = texts.filter(|text| text.starts_with(NOT_MEASURED));
+        let why = || "the paper prints no number for it, and ours are statements".to_owned();
+        not_measured.next().unwrap_or_else(|| format!("No drawing: {}.", why()))
     }
 
     fn overview(&self) -> Vec<String> {
@@ -77,13 +107,17 @@ impl Reproductions {
         let mut overview = Table::new("All tables and figures", &columns);
         self.iter().for_each(|one| overview.row(one.overview()));
         page.table(&overview);
+        let apart = measured().filter(|entry| !self.ran(&entry.full_name()));
+        let apart: Vec<String> = apart.map(Entry::full_name).collect();
+        if !apart.is_empty() {
+            let what = "Not run, since they are measured in real time and only if they are named";
+            page.note(&format!("{what}: {}.", apart.join(", ")));
+        }
+        Statements::built_in().put(&mut page, self);
         for one in self.iter() {
             page.section(&format!("{} · {}", one.name, one.verdict()));
             page.note(&self.command(&one.name));
-            if one.drawings.is_empty() {
-                page.note("No drawing: the checks below are all there is.");
-            }
-            one.drawings.iter().for_each(|drawing| page.drawing(drawing));
+            one.draw(&mut page);
             page.table(&one.table());
             for sentence in one.remarks().iter().chain(&one.scenario) {
                 page.note(sentence);
@@ -97,6 +131,19 @@ impl Reproductions {
         let full = if self.settings().full_scale { " --full-scale" } else { "" };
         format!("entresol reproduce {name} --seed {}{full}", self.settings().seed)
     }
+}
+
+/// Returns the two numbers of a check, or `None` if the paper or we have none.
+fn pair(check: &Check) -> Option<Pair> {
+    let paper = check.paper.as_ref().and_then(Figure::number).filter(|paper| *paper > 0.0)?;
+    let given = check.given_number().map_or("", |_| " (given to the model)");
+    Some(Pair {
+        label: format!("{}{given}", check.what),
+        ours: check.ours.number().filter(|ours| *ours > 0.0)?,
+        paper,
+        unit: check.unit,
+        fails: check.fails(),
+    })
 }
 
 #[cfg(test)]
@@ -118,6 +165,19 @@ mod tests {
                         <td>300</td><td>900 ns</td><td>2</td><td>1</td><td>1</td><td>1</td>";
         assert!(html.contains(overview), "{html}");
         assert!(html.contains("entresol reproduce 000-table3 --seed 7") && html.contains("on a m"));
+    }
+
+    #[test]
+    fn numbers_of_the_paper_are_drawn_beside_ours_or_the_reason_stands_there() {
+        let html = |name: &str, checks| made(name, checks, Settings::default()).page(&[]).render();
+        let about = |what: &str| Check::about(what, "us", 4.0, 5.0, 10);
+        let drawn = html("000-table3", vec![about("a"), Check::report("r", "", None, 1.0, "why")]);
+        assert_eq!(drawn.matches("<figure>").count(), 1);
+        assert!(drawn.contains(">5.00 (paper 4.00) us<") && !drawn.contains("<summary>"));
+        let many: Vec<Check> = (0..13).map(|number| about(&number.to_string())).collect();
+        assert!(html("000-table3", many).contains("<summary>13 numbers of the paper, and ours<"));
+        let none = Check::report("r", "us", None, 1.0, "why").not_measured("no drive");
+        assert!(html("004-fig4", vec![none]).contains("<p class=\"note\">not measured: no drive<"));
     }
 
     #[test]

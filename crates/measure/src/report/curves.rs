@@ -3,19 +3,18 @@
 
 use std::fmt::Write;
 
-use super::html::escape;
-use super::svg::{Axis, MARGIN_BOTTOM, Projection, WIDTH, draw_axes};
+use super::label::{LINE_STEP, width, wrapped, write_lines, write_title};
+use super::svg::{Axis, COLOURS, Projection, WIDTH, draw_axes, framed, not_measured};
 
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 76.0;
-const RIGHT: f64 = 16.0;
-const LEGEND_STEP: f64 = 18.0;
-/// Approximate width of a letter in the legend.
-const LETTER: f64 = 6.6;
+/// Height of the box of the axes.
+const HEIGHT: f64 = 210.0;
+const RIGHT: f64 = 10.0;
+/// Length of the sample of a line in the legend, with the room beside it.
+const SAMPLE: f64 = 20.0;
+/// Room between two labels in a row of the legend.
+const LEGEND_GAP: f64 = 12.0;
 /// Largest number of points of a line that are marked: more marks would hide the line.
 const MARKED_MAX: usize = 100;
-/// Number of colours in the page's style sheet.
-pub(super) const COLOURS: usize = 8;
 
 /// Point of a curve and the range of the rounds behind it.
 #[derive(Debug, Clone, Copy)]
@@ -42,27 +41,53 @@ pub struct Curve {
 /// Draws lines; a point with a spread has a whisker.
 #[must_use]
 pub fn curves(title: &str, x: &Axis, y: &Axis, lines: &[Curve]) -> String {
-    let (legend, rows) = legend(lines);
-    let top = 26.0 + rows as f64 * LEGEND_STEP;
-    let height = top + HEIGHT;
-    let points = || lines.iter().flat_map(|line| &line.points);
-    let across = Projection::new(x, points().map(|p| p.x), LEFT + 8.0, WIDTH - RIGHT);
-    let heights = points().flat_map(|p| [p.y, p.low, p.high]);
-    let up = Projection::new(y, heights, height - MARGIN_BOTTOM, top);
-    let mut svg = format!(
-        "<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{0}'><text class='title' \
-         x='0' y='14'>{0}</text>{legend}",
-        escape(title)
-    );
-    draw_axes(&mut svg, (x, &across), (y, &up), (LEFT, top, WIDTH - RIGHT, height));
-    for (series, line) in lines.iter().enumerate() {
-        draw(&mut svg, series % COLOURS, line, &across, &up);
-    }
-    svg.push_str("</svg>");
-    svg
+    curves_beside(title, x, y, lines, &[])
 }
 
-fn draw(svg: &mut String, colour: usize, line: &Curve, across: &Projection, up: &Projection) {
+/// Draws lines like [`curves`], with a paper's numbers as dashed lines with hollow marks. Each has
+/// the index of the line whose colour it shares.
+pub(super) fn curves_beside(
+    title: &str,
+    x: &Axis,
+    y: &Axis,
+    lines: &[Curve],
+    papers: &[(usize, Curve)],
+) -> String {
+    let mut svg = String::new();
+    let mut top = write_title(&mut svg, title, WIDTH);
+    let ours = lines.iter().enumerate().map(|(series, line)| (series, false, line));
+    let papers = papers.iter().map(|(series, line)| (*series, true, line));
+    let all: Vec<Drawn<'_>> = ours.chain(papers).collect();
+    let points = || all.iter().flat_map(|(.., line)| &line.points);
+    if points().next().is_none() {
+        let height = top + not_measured(&mut svg, top);
+        return framed(title, height + 8.0, &svg);
+    }
+    top += legend(&mut svg, top, &all);
+    top += write_lines(&mut svg, "axis", (0.0, top + 12.0), &wrapped(&y.label, WIDTH)) + 10.0;
+    let bottom = top + HEIGHT;
+    let heights = points().flat_map(|p| [p.y, p.low, p.high]);
+    let up = Projection::new(y, heights, bottom, top);
+    let (left, right) = (up.labels_width(&y.ticks) + 8.0, WIDTH - RIGHT);
+    let across = Projection::new(x, points().map(|p| p.x), left + 8.0, right);
+    let end = draw_axes(&mut svg, (x, &across), (y, &up), (left, top, right, bottom));
+    for one in &all {
+        draw(&mut svg, one, &across, &up);
+    }
+    framed(title, end + 4.0, &svg)
+}
+
+/// Line with the index of its colour, and whether it is a paper's.
+type Drawn<'a> = (usize, bool, &'a Curve);
+
+/// Returns the class of a line.
+fn class((series, is_paper, _): &Drawn<'_>) -> String {
+    format!("line{} l{}", if *is_paper { " theirs" } else { "" }, series % COLOURS)
+}
+
+fn draw(svg: &mut String, one: &Drawn<'_>, across: &Projection, up: &Projection) {
+    let (series, is_paper, line) = one;
+    let colour = series % COLOURS;
     let mut path = String::new();
     let mut marks = String::new();
     for (position, point) in line.points.iter().enumerate() {
@@ -77,35 +102,38 @@ fn draw(svg: &mut String, colour: usize, line: &Curve, across: &Projection, up: 
                 ends.0, ends.1
             );
         }
-        if line.points.len() <= MARKED_MAX {
+        if *is_paper {
+            let (left, top) = (x - 4.0, y);
+            let _ = write!(
+                marks,
+                "<path class='mark l{colour}' d='M{left:.1} {top:.1}l4 -4l4 4l-4 4z'/>"
+            );
+        } else if line.points.len() <= MARKED_MAX {
             let _ = write!(marks, "<circle class='s{colour}' cx='{x:.1}' cy='{y:.1}' r='2.6'/>");
         }
     }
-    let _ = write!(svg, "<path class='line l{colour}' d='{path}'/>{marks}");
+    let _ = write!(svg, "<path class='{}' d='{path}'/>{marks}", class(one));
 }
 
-/// Returns the legend and the number of its rows.
-fn legend(lines: &[Curve]) -> (String, usize) {
-    let mut text = String::new();
-    let (mut x, mut row) = (LEFT, 0_usize);
-    for (series, line) in lines.iter().enumerate() {
-        let wide = 26.0 + LETTER * line.label.chars().count() as f64;
-        if x > LEFT && x + wide > WIDTH {
-            (x, row) = (LEFT, row + 1);
+/// Writes the legend and returns the height that it takes. A label that is wider than the drawing
+/// takes several lines.
+fn legend(svg: &mut String, top: f64, all: &[Drawn<'_>]) -> f64 {
+    let (mut x, mut y) = (0.0, top + 12.0);
+    for one in all {
+        let label = &one.2.label;
+        let lines = wrapped(label, WIDTH - SAMPLE);
+        let wide = SAMPLE + width(label) + LEGEND_GAP;
+        if x > 0.0 && x + wide - LEGEND_GAP > WIDTH {
+            (x, y) = (0.0, y + LINE_STEP);
         }
-        let y = 32.0 + LEGEND_STEP * row as f64;
-        let _ = write!(
-            text,
-            "<path class='line l{0}' d='M{x:.1} {1:.1}h14'/><text class='legend' x='{2:.1}' \
-             y='{y:.1}'>{3}</text>",
-            series % COLOURS,
-            y - 4.0,
-            x + 19.0,
-            escape(&line.label),
-        );
+        let _ = write!(svg, "<path class='{}' d='M{x:.1} {:.1}h14'/>", class(one), y - 4.0);
+        write_lines(svg, "legend", (x + SAMPLE, y), &lines);
         x += wide;
+        if lines.len() > 1 {
+            (x, y) = (WIDTH, y + LINE_STEP * (lines.len() - 1) as f64);
+        }
     }
-    (text, if lines.is_empty() { 0 } else { row + 1 })
+    if all.is_empty() { 0.0 } else { y + 6.0 - top }
 }
 
 #[cfg(test)]

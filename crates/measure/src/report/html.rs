@@ -16,23 +16,32 @@ const STYLE: &str = "
 --c0:#5aa7e8;--c1:#e8955a;--c2:#6cc082;--c3:#c08fd6;
 --c4:#ea7f8b;--c5:#4fc3c5;--c6:#d0b85a;--c7:#a9b1bc}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;
-margin:2rem auto;padding:0 1rem}
+margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}p.note{color:var(--soft)}
 table{border-collapse:collapse;margin:.8rem 0;font-variant-numeric:tabular-nums}
 th,td{padding:.2rem .7rem;border-bottom:1px solid var(--rule);text-align:right}
 th:first-child,td:first-child{text-align:left}
-svg{width:100%;height:auto;margin:.8rem 0;font:12px system-ui,sans-serif}
-svg text{fill:var(--ink)}.title{font-weight:600;font-size:13px}.tick,.axis{fill:var(--soft)}
-.grid{stroke:var(--rule);fill:none}.line{fill:none;stroke-width:2}
+figure{display:inline-block;vertical-align:top;width:28.7rem;max-width:100%;
+margin:.8rem .8rem .8rem 0}
+svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif}
+svg text{fill:var(--ink)}svg .title{font-weight:600;font-size:13px}
+svg .tick,svg .axis{fill:var(--soft)}
+.grid{stroke:var(--rule);fill:none}.line{fill:none;stroke-width:2}.theirs{stroke-dasharray:5 4}
+.mark{fill:var(--paper);stroke-width:1.6}.paper{stroke:var(--ink);stroke-width:2.5;fill:none}
 .s0{fill:var(--c0)}.s1{fill:var(--c1)}.s2{fill:var(--c2)}.s3{fill:var(--c3)}
 .s4{fill:var(--c4)}.s5{fill:var(--c5)}.s6{fill:var(--c6)}.s7{fill:var(--c7)}
 .l0{stroke:var(--c0)}.l1{stroke:var(--c1)}.l2{stroke:var(--c2)}.l3{stroke:var(--c3)}
 .l4{stroke:var(--c4)}.l5{stroke:var(--c5)}.l6{stroke:var(--c6)}.l7{stroke:var(--c7)}
 .whisker{fill:none;stroke-width:1.2;opacity:.65}details{margin:.4rem 0 1.6rem}
 summary{cursor:pointer;color:var(--soft)}
-ul{padding-left:1.2rem}.tables{overflow-x:auto}td.fails{color:var(--c4);font-weight:600}
+ul{padding-left:1.2rem}dt{font-weight:600;margin-top:.8rem}dd{margin:.1rem 0 .1rem 1.2rem}
+.tables{overflow-x:auto;overflow-wrap:normal}td{white-space:nowrap}
+td.long{white-space:normal;min-width:14rem;text-align:left}td.fails{color:var(--c4);font-weight:600}
 pre{overflow-x:auto;border:1px solid var(--rule);padding:.6rem}
 ";
+
+/// Number of letters up to which the text of a cell stays in one line.
+const SHORT_CELL_MAX: usize = 24;
 
 /// Page that grows section by section.
 #[derive(Debug, Clone)]
@@ -60,8 +69,14 @@ impl Page {
 
     /// Adds a drawing from [`super::svg`].
     pub fn drawing(&mut self, svg: &str) {
-        self.body.push_str(svg);
-        self.body.push('\n');
+        let _ = writeln!(self.body, "<figure>{svg}</figure>");
+    }
+
+    /// Adds a drawing that is folded away.
+    pub fn folded_drawing(&mut self, summary: &str, svg: &str) {
+        let _ = write!(self.body, "<details><summary>{}</summary>", escape(summary));
+        self.drawing(svg);
+        self.body.push_str("</details>\n");
     }
 
     /// Adds sentences as a list.
@@ -73,6 +88,18 @@ impl Page {
         self.body.push_str("</ul>\n");
     }
 
+    /// Adds terms, each with sentences about it.
+    pub fn terms(&mut self, terms: &[(String, Vec<String>)]) {
+        self.body.push_str("<dl>");
+        for (term, sentences) in terms {
+            let _ = write!(self.body, "<dt>{}</dt>", escape(term));
+            for sentence in sentences {
+                let _ = write!(self.body, "<dd>{}</dd>", escape(sentence));
+            }
+        }
+        self.body.push_str("</dl>\n");
+    }
+
     /// Adds a table that is folded away.
     pub fn folded_table(&mut self, summary: &str, table: &Table) {
         let _ = write!(self.body, "<details><summary>{}</summary>", escape(summary));
@@ -81,7 +108,7 @@ impl Page {
     }
 
     /// Adds a table, which scrolls by itself where the page is too narrow. A cell that begins with
-    /// FAIL is marked.
+    /// FAIL is marked, and only a long cell has several lines.
     pub fn table(&mut self, table: &Table) {
         let title = escape(&table.title);
         let _ = writeln!(self.body, "<p>{title}</p><div class=\"tables\"><table><tr>");
@@ -91,7 +118,13 @@ impl Page {
         for row in &table.rows {
             self.body.push_str("</tr>\n<tr>");
             for cell in row {
-                let class = if cell.starts_with("FAIL") { " class=\"fails\"" } else { "" };
+                let is_long = cell.chars().count() > SHORT_CELL_MAX;
+                let class = match (cell.starts_with("FAIL"), is_long) {
+                    (true, true) => " class=\"fails long\"",
+                    (true, false) => " class=\"fails\"",
+                    (false, true) => " class=\"long\"",
+                    (false, false) => "",
+                };
                 let _ = write!(self.body, "<td{class}>{}</td>", escape(cell));
             }
         }

@@ -2,6 +2,7 @@
 
 pub mod curves;
 pub mod html;
+mod label;
 pub mod svg;
 pub mod table;
 

@@ -1,18 +1,22 @@
 //! Drawings of bars and of lines as inline SVG. Colours follow the page's light or dark scheme
-//! through its style sheet; nothing is fetched.
+//! through its style sheet; nothing is fetched. Numbers of a paper stand in the same drawing as
+//! those that were measured: as marks across bars, and as dashed lines.
 
 use std::fmt::Write;
 
-use super::curves::{Curve, CurvePoint, curves};
+use super::curves::{Curve, CurvePoint, curves_beside};
 use super::html::escape;
+use super::label::{LINE_STEP, width, wrapped, write_lines, write_title};
 use super::table::number;
 
-pub(super) const WIDTH: f64 = 720.0;
-/// Height below the box of the axes, for the ticks and the name of the x axis.
-pub(super) const MARGIN_BOTTOM: f64 = 48.0;
-const MARGIN_TOP: f64 = 28.0;
-const BAR_LABEL_WIDTH: f64 = 220.0;
-const BAR_STEP: f64 = 26.0;
+pub(super) const WIDTH: f64 = 460.0;
+/// Distance of labels of an axis below which the later one is left out.
+const LABELS_APART: f64 = 6.0;
+const BAR_HEIGHT: f64 = 14.0;
+/// Room below a bar.
+const BAR_GAP: f64 = 8.0;
+/// Least room for the longest bar.
+const BAR_ROOM_MIN: f64 = 80.0;
 
 /// Mapping of values to positions on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,35 +38,115 @@ pub struct Bar {
     pub series: usize,
 }
 
-/// Draws horizontal bars from zero, each with its value.
+/// Draws horizontal bars from zero, each below its label and with its value.
 #[must_use]
 pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
-    let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let height = MARGIN_TOP + BAR_STEP * bars.len() as f64 + 8.0;
-    let room = WIDTH - BAR_LABEL_WIDTH - 90.0;
-    let mut svg = open(height, title);
-    for (position, bar) in bars.iter().enumerate() {
-        let y = MARGIN_TOP + BAR_STEP * position as f64;
-        let length = (bar.value / longest).max(0.0) * room;
+    let alone: Vec<(Bar, Option<f64>)> = bars.iter().map(|bar| (bar.clone(), None)).collect();
+    bars_beside(title, unit, &alone)
+}
+
+/// Draws bars like [`bars`], with a mark across a bar where a paper prints a number for it.
+#[must_use]
+pub fn bars_beside(title: &str, unit: &str, bars: &[(Bar, Option<f64>)]) -> String {
+    let text = |(bar, paper): &(Bar, Option<f64>)| {
+        let value = format!("{} {unit}", number(bar.value));
+        let paper = paper.map_or(String::new(), |paper| format!(" (paper {})", number(paper)));
+        format!("{}{paper}", value.trim_end())
+    };
+    let texts: Vec<String> = bars.iter().map(text).collect();
+    let values = || bars.iter().flat_map(|(bar, paper)| [bar.value, paper.unwrap_or(0.0)]);
+    let longest = values().filter(|value| value.is_finite()).fold(f64::MIN_POSITIVE, f64::max);
+    let widest = texts.iter().map(|text| width(text)).fold(0.0, f64::max);
+    let room = (WIDTH - widest - 8.0).max(BAR_ROOM_MIN);
+    let length = |value: f64| (value / longest).clamp(0.0, 1.0) * room;
+    let mut svg = String::new();
+    let mut y = write_title(&mut svg, title, WIDTH);
+    if bars.is_empty() {
+        y += not_measured(&mut svg, y);
+    }
+    for ((bar, paper), text) in bars.iter().zip(&texts) {
+        y += write_lines(&mut svg, "label", (0.0, y + 12.0), &wrapped(&bar.label, WIDTH));
+        let long = length(bar.value);
         let _ = write!(
             svg,
-            "<text class='label' x='{:.1}' y='{:.1}' text-anchor='end'>{}</text><rect \
-             class='s{}' x='{BAR_LABEL_WIDTH}' y='{:.1}' width='{length:.1}' \
-             height='16' rx='2'/><text class='value' x='{:.1}' y='{:.1}'>\
-             {} {}</text>",
-            BAR_LABEL_WIDTH - 8.0,
-            y + 13.0,
-            escape(&bar.label),
-            bar.series % 4,
-            y,
-            BAR_LABEL_WIDTH + length + 6.0,
-            y + 13.0,
-            number(bar.value),
-            escape(unit),
+            "<rect class='s{}' x='0' y='{y:.1}' width='{long:.1}' height='{BAR_HEIGHT}' rx='2'/>",
+            bar.series % COLOURS,
         );
+        let mark = paper.map_or(0.0, length);
+        if paper.is_some() {
+            let (top, height) = (y - 1.0, BAR_HEIGHT + 2.0);
+            let _ = write!(svg, "<path class='paper' d='M{mark:.1} {top:.1}v{height}'/>");
+        }
+        let text = [text.clone()];
+        write_lines(&mut svg, "value", (long.max(mark) + 6.0, y + 11.5), &text);
+        y += BAR_HEIGHT + BAR_GAP;
     }
-    svg.push_str("</svg>");
-    svg
+    framed(title, y, &svg)
+}
+
+/// Number of ours beside one of a paper.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// Label above both.
+    pub label: String,
+    /// Number that was measured.
+    pub ours: f64,
+    /// Number that the paper prints.
+    pub paper: f64,
+    /// Unit of both.
+    pub unit: &'static str,
+    /// True if ours is not within its tolerance.
+    pub fails: bool,
+}
+
+/// Draws pairs of numbers of any units. Each has a line of its own, on which equal ratios are equal
+/// distances: all of the paper's numbers lie in one place, ours where their ratio to it puts them.
+#[must_use]
+pub fn pairs(title: &str, pairs: &[Pair]) -> String {
+    let text = |pair: &Pair| {
+        let text = format!("{} (paper {}) {}", number(pair.ours), number(pair.paper), pair.unit);
+        text.trim_end().to_owned()
+    };
+    let far = |pair: &Pair| (pair.ours / pair.paper).ln();
+    let usable = pairs.iter().map(|pair| far(pair).abs()).filter(|far| far.is_finite());
+    let farthest = usable.fold(LEAST_FACTOR.ln(), f64::max);
+    let widest = pairs.iter().map(|pair| width(&text(pair))).fold(0.0, f64::max);
+    let half = (WIDTH - widest - 12.0).max(BAR_ROOM_MIN) / 2.0;
+    let mut svg = String::new();
+    let mut y = write_title(&mut svg, title, WIDTH);
+    for pair in pairs {
+        y += write_lines(&mut svg, "label", (0.0, y + 12.0), &wrapped(&pair.label, WIDTH));
+        let (middle, colour) = (y + 6.0, if pair.fails { 4 } else { 0 });
+        let share = if far(pair).is_nan() { 0.0 } else { (far(pair) / farthest).clamp(-1.0, 1.0) };
+        let _ = write!(
+            svg,
+            "<path class='grid' d='M4 {middle:.1}H{:.1}'/><path class='paper' d='M{:.1} {:.1}v12'/>\
+             <circle class='s{colour}' cx='{:.1}' cy='{middle:.1}' r='4'/>",
+            2.0 * half,
+            half + 2.0,
+            y,
+            half + 2.0 + share * (half - 4.0),
+        );
+        write_lines(&mut svg, "value", (2.0 * half + 8.0, y + 10.5), &[text(pair)]);
+        y += BAR_HEIGHT + BAR_GAP;
+    }
+    framed(title, y, &svg)
+}
+
+/// Ratio of ours to the paper's that the ends of a line are apart at least.
+const LEAST_FACTOR: f64 = 1.25;
+
+/// Says that there is nothing to draw and returns the height that this takes.
+pub(super) fn not_measured(svg: &mut String, y: f64) -> f64 {
+    write_lines(svg, "label", (0.0, y + 12.0), &["not measured: no value".to_owned()])
+}
+
+/// Returns the whole drawing of this content and height.
+pub(super) fn framed(title: &str, height: f64, content: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<svg viewBox='0 0 {WIDTH} {height:.0}' role='img' aria-label='{title}'>{content}</svg>"
+    )
 }
 
 /// Line of points in ascending order of their x.
@@ -88,12 +172,26 @@ pub struct Axis {
 /// Draws lines over two axes, with the legend above.
 #[must_use]
 pub fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
+    lines_beside(title, x, y, lines, &[])
+}
+
+/// Draws lines like [`lines`], with a paper's numbers as dashed lines with hollow marks. Each has
+/// the index of the line whose colour it shares.
+#[must_use]
+pub fn lines_beside(
+    title: &str,
+    x: &Axis,
+    y: &Axis,
+    lines: &[Line],
+    papers: &[(usize, Line)],
+) -> String {
     let exact = |&(x, y): &(f64, f64)| CurvePoint { x, y, low: y, high: y };
     let curve = |line: &Line| Curve {
         label: line.label.clone(),
         points: line.points.iter().map(exact).collect(),
     };
-    curves(title, x, y, &lines.iter().map(curve).collect::<Vec<_>>())
+    let papers: Vec<_> = papers.iter().map(|(of, line)| (*of, curve(line))).collect();
+    curves_beside(title, x, y, &lines.iter().map(curve).collect::<Vec<_>>(), &papers)
 }
 
 /// Draws response times by percentile: x runs towards ever rarer requests, y is logarithmic time.
@@ -125,52 +223,48 @@ fn rarity(percent: f64) -> f64 {
     100.0 / (100.0 - percent).max(1e-6)
 }
 
-fn open(height: f64, title: &str) -> String {
-    format!(
-        "<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{0}'><text \
-         class='title' x='0' y='14'>{0}</text>",
-        escape(title)
-    )
-}
+/// Number of colours in the page's style sheet.
+pub(super) const COLOURS: usize = 8;
 
-/// Draws both axes with their grid into a box: left, top, right and the drawing's whole height.
+/// Draws both axes with their grid into a box: left, top, right, bottom. Labels of ticks that would
+/// overlap are left out; the name of the x axis is below.
 pub(super) fn draw_axes(
     svg: &mut String,
     x: (&Axis, &Projection),
     y: (&Axis, &Projection),
-    (left, top, right, height): (f64, f64, f64, f64),
-) {
-    let bottom = height - MARGIN_BOTTOM;
+    (left, top, right, bottom): (f64, f64, f64, f64),
+) -> f64 {
+    let mut lowest = f64::INFINITY;
     for (value, text) in y.1.ticks(&y.0.ticks) {
         let at = y.1.place(value);
-        let _ = write!(
-            svg,
-            "<path class='grid' d='M{left} {at:.1}H{right}'/><text class='tick' \
-             x='{:.1}' y='{:.1}' text-anchor='end'>{text}</text>",
-            left - 6.0,
-            at + 4.0,
-        );
+        let _ = write!(svg, "<path class='grid' d='M{left:.1} {at:.1}H{right:.1}'/>");
+        if lowest - at >= LINE_STEP {
+            lowest = at;
+            let (x, y) = (left - 6.0, at + 4.0);
+            let _ = write!(
+                svg,
+                "<text class='tick' x='{x:.1}' y='{y:.1}' text-anchor='end'>{text}</text>"
+            );
+        }
     }
+    let mut end = f64::NEG_INFINITY;
     for (value, text) in x.1.ticks(&x.0.ticks) {
         let at = x.1.place(value);
-        let _ = write!(
-            svg,
-            "<path class='grid' d='M{at:.1} {top}V{bottom}'/><text class='tick' \
-             x='{at:.1}' y='{:.1}' text-anchor='middle'>{text}</text>",
-            bottom + 16.0,
-        );
+        let _ = write!(svg, "<path class='grid' d='M{at:.1} {top:.1}V{bottom:.1}'/>");
+        let half = width(&text) / 2.0;
+        // A label at the end of the axis lies within the drawing.
+        let at = at.min(WIDTH - half).max(half);
+        if at - half >= end + LABELS_APART {
+            end = at + half;
+            let y = bottom + 16.0;
+            let _ = write!(
+                svg,
+                "<text class='tick' x='{at:.1}' y='{y:.1}' text-anchor='middle'>{text}</text>"
+            );
+        }
     }
-    let _ = write!(
-        svg,
-        "<text class='axis' x='{:.1}' y='{:.1}' text-anchor='middle'>{}</text>\
-         <text class='axis' transform='translate(14 {:.1}) rotate(-90)' \
-         text-anchor='middle'>{}</text>",
-        f64::midpoint(left, right),
-        height - 8.0,
-        escape(&x.0.label),
-        f64::midpoint(top, bottom),
-        escape(&y.0.label),
-    );
+    let lines = wrapped(&x.0.label, right - left);
+    bottom + 20.0 + write_lines(svg, "axis", (left, bottom + 34.0), &lines)
 }
 
 /// Maps the values of one axis to positions on the page.
@@ -250,6 +344,11 @@ impl Projection {
             }
         };
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+    }
+
+    /// Returns the width of the widest label.
+    pub(super) fn labels_width(&self, given: &[(f64, String)]) -> f64 {
+        self.ticks(given).iter().map(|(_, text)| width(text)).fold(0.0, f64::max)
     }
 
     /// Returns the given ticks that lie within the axis, or the projection's own round ones.
@@ -336,9 +435,74 @@ mod tests {
         }
     }
 
+    /// Asserts that no text reaches beyond the drawing, by the estimated widths of letters.
+    fn holds_its_texts(svg: &str) {
+        for text in svg.split("<text ").skip(1) {
+            let attributes = text.split('>').next().unwrap_or_default();
+            let content = text.split('>').nth(1).and_then(|it| it.split('<').next()).unwrap();
+            let x = attribute(attributes, "x")[0];
+            let share = match attributes {
+                it if it.contains("'end'") => 1.0,
+                it if it.contains("'middle'") => 0.5,
+                _ => 0.0,
+            };
+            let from = x - share * width(content);
+            assert!(from > -1.0 && from + width(content) < WIDTH + 1.0, "{attributes} {content}");
+        }
+    }
+
+    #[test]
+    fn labels_of_any_length_stay_within_the_drawing() {
+        let long = "a label of many words, such as the name of a check with all of its conditions";
+        let bar = |value| Bar { label: long.into(), value, series: 0 };
+        for paper in [None, Some(2.0e6), Some(9.0e6)] {
+            let all = [(bar(1.0), paper), (bar(3.0e6), paper)];
+            holds_its_texts(&bars_beside(long, "operations a second", &all));
+        }
+        let pair = |ours, paper| Pair { label: long.into(), ours, paper, unit: "us", fails: false };
+        holds_its_texts(&pairs(long, &[pair(1.0, 9.0e6), pair(9.0e6, 1.0), pair(2.0, 2.0)]));
+        let axis = |scale| Axis { label: long.into(), scale, ticks: Vec::new() };
+        let line = |of: &str| Line { label: of.into(), points: vec![(1.0, 0.1), (5.0e6, 3.0e8)] };
+        for (x, y) in [(Scale::Linear, Scale::Logarithmic), (Scale::Logarithmic, Scale::Linear)] {
+            let ours = [line("short"), line(long), line("short again")];
+            let svg = lines_beside(long, &axis(x), &axis(y), &ours, &[(1, line("paper: x"))]);
+            holds_its_texts(&svg);
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_paper_are_told_from_ours() {
+        let bar = |value| Bar { label: "b".into(), value, series: 0 };
+        let svg = bars_beside("t", "ns", &[(bar(50.0), Some(100.0)), (bar(25.0), None)]);
+        assert_eq!(svg.matches("class='paper'").count(), 1);
+        assert!(svg.contains(">50.0 ns (paper 100)<") && svg.contains(">25.0 ns<"), "{svg}");
+        let lengths = attribute(&svg, "width");
+        let mark = svg.split("class='paper' d='M").nth(1).unwrap();
+        let mark: f64 = mark.split(' ').next().unwrap().parse().unwrap();
+        assert!((mark - 2.0 * lengths[0]).abs() < 0.2, "the mark is at twice the bar: {svg}");
+        let axis = Axis { label: "x".into(), scale: Scale::Linear, ticks: Vec::new() };
+        let line = |label: &str| Line { label: label.into(), points: vec![(0.0, 1.0), (1.0, 2.0)] };
+        let svg = lines_beside("t", &axis, &axis, &[line("ours")], &[(0, line("paper"))]);
+        let of = |class: &str| svg.matches(&format!("class='{class}'")).count();
+        // One more of each is in the legend.
+        assert_eq!((of("line l0"), of("line theirs l0"), of("mark l0")), (2, 2, 2));
+        assert_eq!(svg.matches("<circle").count(), 2);
+    }
+
+    #[test]
+    fn a_ratio_is_as_far_to_the_right_as_its_reciprocal_is_to_the_left() {
+        let pair = |ours| Pair { label: "p".into(), ours, paper: 2.0, unit: "", fails: ours > 3.0 };
+        let svg = pairs("t", &[pair(1.0), pair(4.0), pair(2.0)]);
+        let at = attribute(&svg, "cx");
+        assert!((at[0] + at[1] - 2.0 * at[2]).abs() < 0.2 && at[0] < at[2], "{at:?}");
+        assert_eq!((svg.matches("class='s4'").count(), svg.matches("class='s0'").count()), (1, 2));
+    }
+
     #[test]
     fn nothing_to_draw_is_drawn_without_trouble() {
+        assert!(bars("Empty", "", &[]).contains("not measured: "));
         let svg = latency_curve("Empty", &[]);
+        assert!(svg.contains("not measured: "));
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>") && !svg.contains("NaN"));
         assert!(!bars("Empty", "", &[]).contains("NaN"));
     }

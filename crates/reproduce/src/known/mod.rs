@@ -116,6 +116,13 @@ impl Known {
         }
     }
 
+    /// Returns the entry and the name of each listed check that the machine of the list measured.
+    #[cfg(test)]
+    pub(super) fn measured(&self) -> impl Iterator<Item = (&str, &str)> {
+        let measured = self.failure.iter().filter(|it| !it.was_not_measured());
+        measured.map(|it| (it.entry.as_str(), it.check.as_str()))
+    }
+
     /// Adds the reason to each failure that is known.
     pub fn mark(&self, all: &mut Reproductions) {
         for check in all.checks_mut() {

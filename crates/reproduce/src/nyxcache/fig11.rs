@@ -6,7 +6,9 @@ use entresol_sharing::settings::{Donation, ProportionalSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
 use super::scene::{Phase, Story};
-use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, tenant, values};
+use super::tenants::{
+    Cast, Device, drawing_beside, level, line, mean, operations_s, play, tenant, values,
+};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Owner of idle shares, and the tenant that can use them.
@@ -126,10 +128,11 @@ pub(super) fn fig11a(settings: &Settings) -> Outcome {
         };
         let b_alone = settled(&naive, B).max(settled(&ours, B));
         for (name, story) in [("naive", &naive), ("ours", &ours)] {
-            drawings.push(over_time(
+            drawings.push(drawing_beside(
                 &format!("B {what}, {name} donation (model)"),
-                "of alone; B: of its best",
-                vec![line("A", series(story, A, alone)), line("B", series(story, B, b_alone))],
+                ("seconds", "of alone; B: of its best"),
+                &[line("A", series(story, A, alone)), line("B", series(story, B, b_alone))],
+                &[level("A's floor", 0.0, END, 1.0 / SLOWDOWN_MAX)],
             ));
         }
     }
@@ -193,11 +196,11 @@ pub(super) fn fig11b(settings: &Settings) -> Outcome {
     Outcome {
         scenario: scenario(&device),
         checks,
-        drawings: vec![super::tenants::drawing(
+        drawings: vec![drawing_beside(
             "A's slowdown in the worst second (model)",
-            "% of A's share that is idle",
-            "times",
-            vec![line("no donation", never), line("naive", naive), line("ours", ours)],
+            ("% of A's share that is idle", "times"),
+            &[line("no donation", never), line("naive", naive), line("ours", ours)],
+            &[level("A's floor", 0.0, 75.0, SLOWDOWN_MAX)],
         )],
     }
 }

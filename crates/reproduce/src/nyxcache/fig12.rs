@@ -14,7 +14,8 @@ use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
 use super::scene::{Kept, Phase, Story};
 use super::tenants::{
-    Cast, Device, bytes_s, line, mean, operations_s, over_time, play, tenant, values,
+    Cast, Device, bytes_s, drawing_beside, level, line, mean, operations_s, over_time, play,
+    tenant, values,
 };
 use crate::{Check, Outcome, Settings, Side};
 
@@ -274,15 +275,11 @@ fn days(device: &Device, subject: Subject) -> (Vec<Check>, String) {
     let series = |story: &Story| -> Vec<(f64, f64)> {
         windows(0.0, NIGHT_END).map(|from| (from + WINDOW, slowdown(story, from))).collect()
     };
-    let limit = vec![(0.0, SLOWDOWN_MAX), (NIGHT_END, SLOWDOWN_MAX)];
-    let drawing = over_time(
+    let drawing = drawing_beside(
         &format!("{prefix}S1's slowdown (model)"),
-        "times",
-        vec![
-            line("no policy", series(&none)),
-            line("slowdown limited", series(&ours)),
-            line("limit", limit),
-        ],
+        ("seconds", "times"),
+        &[line("no policy", series(&none)), line("slowdown limited", series(&ours))],
+        &[level("the limit", 0.0, NIGHT_END, SLOWDOWN_MAX)],
     );
     (checks, drawing)
 }

@@ -4,7 +4,7 @@
 use entresol_sharing::settings::{Donation, ProportionalSettings};
 
 use super::fig11::{A, B, PART, SLOWDOWN_MAX, a, alone, b, both, policy, scenario};
-use super::tenants::{Device, line, mean, operations_s, over_time, share, spread};
+use super::tenants::{Device, drawing_beside, level, line, mean, operations_s, share, spread};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Result of one way to donate.
@@ -109,10 +109,11 @@ pub(super) fn fig14(settings: &Settings) -> Outcome {
     Outcome {
         scenario: scenario(&device),
         checks,
-        drawings: vec![over_time(
+        drawings: vec![drawing_beside(
             "A's rate by step, B sets (model)",
-            "of alone",
-            rows.map(|one| line(&one.name, one.series.clone())).collect(),
+            ("seconds", "of alone"),
+            &rows.map(|one| line(&one.name, one.series.clone())).collect::<Vec<_>>(),
+            &[level("A's floor", 0.0, LONG_END, 1.0 / SLOWDOWN_MAX)],
         )],
     }
 }

@@ -1,7 +1,7 @@
 //! Figure 3: the largest rate of random accesses for each size, and the cost table derived from it.
 
 use entresol_bench::profile::model_costs;
-use entresol_measure::report::svg::{Axis, Line, Scale, lines};
+use entresol_measure::report::svg::{Axis, Line, Scale, lines_beside};
 use entresol_media::cost::{Access, CostTable};
 use entresol_media::model::ModelName;
 use entresol_media::model::memory::{AEP2, MemoryOp};
@@ -70,11 +70,14 @@ pub(super) fn fig3(settings: &Settings) -> Outcome {
     checks.extend(of_table(&reads, &writes));
     let axis =
         |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear, ticks: Vec::new() };
-    let drawing = lines(
+    let label = "paper: loads of 4 KB".to_owned();
+    let paper = Line { label, points: vec![(LARGEST as f64, 3.0)] };
+    let drawing = lines_beside(
         "Most random accesses a second (model)",
         &axis("bytes"),
         &axis("million/s"),
         &[reads.line("loads"), writes.line("stores")],
+        &[(0, paper)],
     );
     let scenario = vec![format!(
         "{THREADS} threads (chosen) of random accesses, stores past the caches; powers of two lie \

@@ -1,12 +1,15 @@
 //! Figure 6: a limit of resources, compared with a limit of bytes.
 
+use entresol_measure::report::svg::Line;
 use std::time::Duration;
 
 use entresol_media::Access;
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
 use super::scene::Phase;
-use super::tenants::{Cast, Device, bytes_s, drawing, line, mean, play, share, spread, tenant};
+use super::tenants::{
+    Cast, Device, bytes_s, drawing, drawing_beside, level, line, mean, play, share, spread, tenant,
+};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Limited tenant and unlimited tenant.
@@ -148,19 +151,20 @@ fn drawings(gets: &[Row], sets: &[Row]) -> Vec<String> {
     let points = |rows: &[Row], of: fn(&Row) -> f64| -> Vec<(f64, f64)> {
         rows.iter().zip(SIZES).map(|(row, bytes)| (bytes as f64, of(row) / 1e9)).collect()
     };
-    let panel = |title: &str, of: [fn(&Row) -> f64; 2]| {
+    let panel = |title: &str, of: [fn(&Row) -> f64; 2], papers: &[(usize, Line)]| {
         let rows = vec![
             line("gets, resources", points(gets, of[0])),
             line("gets, bytes", points(gets, of[1])),
             line("sets, resources", points(sets, of[0])),
             line("sets, bytes", points(sets, of[1])),
         ];
-        drawing(title, "bytes of L's values", "GB/s", rows)
+        drawing_beside(title, ("bytes of L's values", "GB/s"), &rows, papers)
     };
-    vec![
-        panel("L (model)", [|row| row.resources.l_bytes_s, |row| row.bytes.l_bytes_s]),
-        panel("U beside it (model)", [|row| row.resources.u_bytes_s, |row| row.bytes.u_bytes_s]),
-    ]
+    let ends = (SIZES[0] as f64, SIZES[SIZES.len() - 1] as f64);
+    let limit = level("limit of bytes", ends.0, ends.1, 5.0);
+    let l: [fn(&Row) -> f64; 2] = [|row| row.resources.l_bytes_s, |row| row.bytes.l_bytes_s];
+    let u: [fn(&Row) -> f64; 2] = [|row| row.resources.u_bytes_s, |row| row.bytes.u_bytes_s];
+    vec![panel("L (model)", l, &[limit]), panel("U beside it (model)", u, &[])]
 }
 
 /// Checks that a limit is exceeded by at most one hundredth of the device, as in the paper's ticks.

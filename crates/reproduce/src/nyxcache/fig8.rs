@@ -6,7 +6,9 @@ use entresol_sharing::settings::{Expense, QosSettings};
 use entresol_sharing::{PolicySettings, Target, TenantId, Throttle};
 
 use super::scene::{Phase, Scene, Story, TenantMoment};
-use super::tenants::{Cast, Device, bytes_s, line, mean, over_time, play, spread, tenant, values};
+use super::tenants::{
+    Cast, Device, bytes_s, drawing_beside, level, line, mean, play, spread, tenant, values,
+};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Tenant with the target, tenant that reads much, and tenant that writes much.
@@ -200,10 +202,12 @@ pub(super) fn scenario(device: &Device) -> Vec<String> {
 }
 
 fn drawings(device: &Device, stories: &[(&str, &Story)]) -> Vec<String> {
-    let mut drawings = vec![over_time(
+    let tails = stories.iter().map(|(name, story)| line(name, tails(device, story)));
+    let mut drawings = vec![drawing_beside(
         "LC's p99 (model)",
-        "us of the whole device",
-        stories.iter().map(|(name, story)| line(name, tails(device, story))).collect(),
+        ("seconds", "us of the whole device"),
+        &tails.collect::<Vec<_>>(),
+        &[level("LC's target", 0.0, END, 1.5)],
     )];
     for (name, story) in stories {
         let rate = |id| -> Vec<(f64, f64)> {
@@ -211,7 +215,15 @@ fn drawings(device: &Device, stories: &[(&str, &Story)]) -> Vec<String> {
             points.map(|(at, bytes_s)| (at, device.printed(bytes_s) / 1e9)).collect()
         };
         let rows = [("LC", LC), ("BE1", BE1), ("BE2", BE2)].map(|(name, id)| line(name, rate(id)));
-        drawings.push(over_time(&format!("{name} (model)"), "GB/s", rows.to_vec()));
+        // The text prints what BE1 asks for, and that the Caladan-like policy leaves it a sixth.
+        let mut papers = vec![(1, line("paper: BE1 before", [(0.0, 2.4), (BURST, 2.4)]))];
+        if *name == "Caladan-like" {
+            papers.push((1, line("paper: BE1 in the end", [(END, 0.4)])));
+        } else {
+            papers.push((1, line("paper: BE1 in the end", [(END, 2.4)])));
+        }
+        let title = format!("{name} (model)");
+        drawings.push(drawing_beside(&title, ("seconds", "GB/s"), &rows, &papers));
     }
     drawings
 }

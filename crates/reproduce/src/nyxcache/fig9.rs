@@ -4,7 +4,9 @@ use entresol_sharing::settings::FairSettings;
 use entresol_sharing::{PolicySettings, TenantId};
 
 use super::scene::{Phase, Story};
-use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, tenant, values};
+use super::tenants::{
+    Cast, Device, drawing_beside, level, line, mean, operations_s, play, tenant, values,
+};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Light tenant and intensive tenant.
@@ -75,10 +77,11 @@ pub(super) fn fig9a(settings: &Settings) -> Outcome {
             device.told(),
         ],
         checks,
-        drawings: vec![over_time(
+        drawings: vec![drawing_beside(
             "Slowdown under the fair policy (model)",
-            "times",
-            vec![line("L, light", series(L, alone[0])), line("B, intensive", series(B, alone[1]))],
+            ("seconds", "times"),
+            &[line("L, light", series(L, alone[0])), line("B, intensive", series(B, alone[1]))],
+            &[(7, line("paper: both in the end", [(END, 1.5)]))],
         )],
     }
 }
@@ -139,11 +142,11 @@ pub(super) fn fig9b(settings: &Settings) -> Outcome {
             device.told(),
         ],
         checks,
-        drawings: vec![super::tenants::drawing(
+        drawings: vec![drawing_beside(
             "Unfairness (model)",
-            "loops of B",
-            "slowdown over slowdown",
-            rows,
+            ("loops of B", "slowdown over slowdown"),
+            &rows,
+            &[level("no policy, at most", 1.0, 8.0, 2.4), level("fair, at most", 1.0, 8.0, FAIR)],
         )],
     }
 }

@@ -1,5 +1,6 @@
 //! Table 2: kinds of loads and stores, by one thread at random.
 
+use entresol_measure::report::svg::{Bar, bars_beside};
 use entresol_media::model::memory::{AEP2, MemoryOp, Parameters};
 
 use super::core::{Accesses, Scene, run};
@@ -61,6 +62,7 @@ pub(super) fn table2(settings: &Settings) -> Outcome {
     };
     let mut cells = Vec::new();
     let mut gb_s = [[0.0; KINDS.len()]; 2];
+    let (mut rates, mut times) = (Vec::new(), Vec::new());
     for (column, (bytes, size)) in SIZES.into_iter().enumerate() {
         for (row, kind) in KINDS.iter().enumerate() {
             let measured = measure(kind, bytes);
@@ -71,6 +73,10 @@ pub(super) fn table2(settings: &Settings) -> Outcome {
             cells.push(Check::report(what("rate"), "GB/s", Some(paper_gb_s), measured.gb_s, why));
             let us = measured.latency.mean_us();
             cells.push(Check::report(what("latency"), "us", Some(paper_us), us, why));
+            let label = format!("{}, {size}", kind.name);
+            let bar = |value| Bar { label: label.clone(), value, series: column };
+            rates.push((bar(measured.gb_s), Some(paper_gb_s)));
+            times.push((bar(us), Some(paper_us)));
         }
     }
     let mut checks = Vec::new();
@@ -85,7 +91,11 @@ pub(super) fn table2(settings: &Settings) -> Outcome {
         "Plain stores leave the cache one line at a time, each of which costs the medium a unit."
             .to_owned(),
     ];
-    Outcome { scenario, checks, drawings: Vec::new() }
+    let drawings = vec![
+        bars_beside("Rate by one thread (model)", "GB/s", &rates),
+        bars_beside("Latency by one thread (model)", "us", &times),
+    ];
+    Outcome { scenario, checks, drawings }
 }
 
 /// Returns the checks of the ratios that the table's columns give, and of the best kinds.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use entresol_base::Picos;
-use entresol_measure::report::svg::{Axis, Line, Scale, lines};
+use entresol_measure::report::svg::{Axis, Line, Scale, lines_beside};
 use entresol_media::cost::{CostSource, LARGE_SIZES, MeasuredCosts};
 use entresol_media::model::memory::{AEP2, Further, MemoryOp, Module, Parameters, Processor};
 use entresol_media::{Access, CostTable};
@@ -196,9 +196,25 @@ pub(super) fn over_time(title: &str, what: &str, rows: Vec<Line>) -> String {
 }
 
 pub(super) fn drawing(title: &str, x: &str, y: &str, rows: Vec<Line>) -> String {
+    drawing_beside(title, (x, y), &rows, &[])
+}
+
+/// Draws lines over named axes, and the paper's with the indices of the lines whose colours they
+/// share.
+pub(super) fn drawing_beside(
+    title: &str,
+    (x, y): (&str, &str),
+    rows: &[Line],
+    papers: &[(usize, Line)],
+) -> String {
     let axis =
         |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear, ticks: Vec::new() };
-    lines(title, &axis(x), &axis(y), &rows)
+    lines_beside(title, &axis(x), &axis(y), rows, papers)
+}
+
+/// Creates a line at one number of the paper, in a colour of its own.
+pub(super) fn level(label: &str, from: f64, to: f64, value: f64) -> (usize, Line) {
+    (7, line(&format!("paper: {label}"), [(from, value), (to, value)]))
 }
 
 pub(super) fn line(label: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Line {

@@ -1,5 +1,7 @@
 //! Table 3: lines flushed by mixed loads.
 
+use entresol_measure::report::svg::{Bar, bars_beside};
+
 use super::core::{Form, Run, Tree};
 use super::counts::{SEEDS, WB, all, fewer};
 use super::emulated::{Counted, Counts, mean};
@@ -52,14 +54,18 @@ impl Mix {
 }
 
 impl Mix {
-    fn checks(self, settings: &Settings) -> Result<Vec<Check>, String> {
+    /// Returns the checks and a drawing of the lines flushed, the paper's beside ours.
+    fn compared(self, settings: &Settings) -> Result<(Vec<Check>, String), String> {
         let of = |seeds| move |subject| self.runs(subject, Counted::Flushes, seeds, settings);
-        let (mut checks, mut fewest) = (Vec::new(), f64::INFINITY);
-        for (form, seeds) in [(Form::Published, 1), (Form::CrashSafe, SEEDS)] {
+        let (mut checks, mut bars, mut fewest) = (Vec::new(), Vec::new(), f64::INFINITY);
+        let forms = [(Form::Published, 1), (Form::CrashSafe, SEEDS)];
+        for (series, (form, seeds)) in forms.into_iter().enumerate() {
             let lines: Vec<f64> =
                 all(form, of(seeds))?.iter().map(|counts| counts.lines_flushed).collect();
             for ((tree, paper), &lines) in Tree::BOTH.iter().zip(self.lines()).zip(&lines) {
                 let what = format!("{}, {} {}", self.name(), tree.name(), form.name());
+                let label = format!("{} {}", tree.name(), form.name());
+                bars.push((Bar { label, value: lines, series }, Some(paper)));
                 checks.push(form.named(Check::about(what, "", paper, lines, 4)));
             }
             if let ([fast_fair, .., sparsest], Form::CrashSafe) = (lines.as_slice(), form) {
@@ -76,7 +82,8 @@ impl Mix {
         let what = format!("{}, crash-safe: fewer than wB+-tree, at most", self.name());
         let paper = Some(self.fewer_than_wb_at_most());
         checks.push(Check::report(what, "%", paper, fewer(fewest, ours), WB));
-        Ok(checks)
+        let title = format!("Lines flushed by {} (model)", self.name());
+        Ok((checks, bars_beside(&title, "", &bars)))
     }
 
     /// Returns the paper's counts for FAST&FAIR, ODS, ODS0.1 and ODS0.2.
@@ -112,10 +119,13 @@ impl Mix {
 }
 
 pub(super) fn table3(settings: &Settings) -> Outcome {
-    let mut checks = Vec::new();
+    let (mut checks, mut drawings) = (Vec::new(), Vec::new());
     for mix in Mix::BOTH {
-        match mix.checks(settings) {
-            Ok(found) => checks.extend(found),
+        match mix.compared(settings) {
+            Ok((found, drawing)) => {
+                checks.extend(found);
+                drawings.push(drawing);
+            }
             Err(what) => return Outcome::failed(what),
         }
     }
@@ -124,7 +134,7 @@ pub(super) fn table3(settings: &Settings) -> Outcome {
          and of the wB+-tree one."
     );
     let scenario = vec![SCENARIO.to_owned(), counted];
-    Outcome { scenario, checks, drawings: Vec::new() }
+    Outcome { scenario, checks, drawings }
 }
 
 /// Description of these runs for the scenarios of all figures.

@@ -1,8 +1,8 @@
 //! Figures 3, 4, 6 and 7: bandwidth over block size and threads.
 
 use super::{
-    AEP, DRAM, Group, Outcome, Pattern, Point, SIZES, Settings, alone, grid, over_sizes, peak,
-    scenario,
+    AEP, DRAM, Group, Line, Outcome, Pattern, Point, SIZES, Settings, alone, grid, over_sizes,
+    peak, scenario,
 };
 use crate::check::Check;
 use crate::memory::run;
@@ -27,8 +27,11 @@ fn declines(points: &[Point]) -> Check {
     share("blocks of 4 MiB fall off, at any thread count: of the peak", Side::AtMost, 95.0, left)
 }
 
-fn drawings(title: &str, points: &[Point]) -> Vec<String> {
-    vec![over_sizes(title, "GB/s", points, |point| point.gb_s)]
+/// Draws the bandwidths, with a line at the peak that the text prints.
+fn drawings(title: &str, points: &[Point], peak: f64) -> Vec<String> {
+    let ends = [SIZES[0], SIZES[SIZES.len() - 1]].map(|bytes| (bytes as f64, peak));
+    let line = Line { label: format!("paper: peak, {peak} GB/s"), points: ends.to_vec() };
+    vec![over_sizes(title, "GB/s", points, |point| point.gb_s, &[(7, line)])]
 }
 
 fn dram_peak(seed: u64, group: fn(u32, u64, Pattern) -> Group) -> f64 {
@@ -68,7 +71,7 @@ pub(super) fn figure3(settings: &Settings) -> Outcome {
          and 4 leave two causes: lines read again (ours, which takes the medium's time) or a \
          processor that stalls (which would not lower what many threads reach)",
     ]);
-    Outcome { scenario, checks, drawings: drawings("Random reads", &points) }
+    Outcome { scenario, checks, drawings: drawings("Random reads", &points, 7.0) }
 }
 
 fn reads(pattern: Pattern, seed: u64) -> Vec<Point> {
@@ -98,7 +101,7 @@ pub(super) fn figure4(settings: &Settings) -> Outcome {
         "one fence behind each block and none within: lines that are stored late tear their \
          units, which then are written twice, each time after a read",
     ]);
-    Outcome { scenario, checks, drawings: drawings("Random writes", &points) }
+    Outcome { scenario, checks, drawings: drawings("Random writes", &points, 2.0) }
 }
 
 pub(super) fn figure6(settings: &Settings) -> Outcome {
@@ -118,7 +121,7 @@ pub(super) fn figure6(settings: &Settings) -> Outcome {
         declines(&points),
     ];
     let scenario = scenario(&[CHOSEN]);
-    Outcome { scenario, checks, drawings: drawings("Sequential reads", &points) }
+    Outcome { scenario, checks, drawings: drawings("Sequential reads", &points, 7.0) }
 }
 
 pub(super) fn figure7(settings: &Settings) -> Outcome {
@@ -134,5 +137,5 @@ pub(super) fn figure7(settings: &Settings) -> Outcome {
         declines(&points),
     ];
     let scenario = scenario(&[CHOSEN, "without a fence within the blocks, as in figure 4"]);
-    Outcome { scenario, checks, drawings: drawings("Sequential writes", &points) }
+    Outcome { scenario, checks, drawings: drawings("Sequential writes", &points, 2.0) }
 }

@@ -2,9 +2,10 @@
 
 use entresol_base::size::ByteSize;
 
+use super::tables::{Column, LARGE, SMALL, TABLE3, TABLE4, TABLE5, TABLE6};
 use super::{
-    AEP, Group, Line, Outcome, Pattern, Point, SIZES, Scale, Settings, THREADS, alone, at, axis,
-    grid, lines, over_sizes, scenario, spread,
+    AEP, Group, Line, OneThread, Outcome, Pattern, Point, SIZES, Scale, Settings, THREADS, alone,
+    at, axis, grid, lines, one_thread_over_sizes, over_sizes, scenario, spread,
 };
 use crate::check::Check;
 use crate::tolerance::Side;
@@ -66,8 +67,12 @@ pub(super) fn figure1(settings: &Settings) -> Outcome {
         );
         checks.push(Check::limit(what, "times", Side::Below, 1.0, small / large));
     }
-    let drawings = [("Random", &random), ("Sequential", &sequential)].map(|(name, points)| {
-        over_sizes(&format!("{name} reads, latency"), "ns", points, |point| point.latency_ns)
+    let drawings = [("Random", &random), ("Sequential", &sequential)];
+    let drawings = [0, 1].map(|column| {
+        let (name, points) = drawings[column];
+        let paper = [paper_of_one("tables 3 and 4", &TABLE3[column], &TABLE4[column])];
+        let title = format!("{name} reads, latency");
+        over_sizes(&title, "ns", points, |point| point.latency_ns, &paper)
     });
     let scenario = scenario(&[
         THREADS_CHOSEN,
@@ -91,12 +96,23 @@ pub(super) fn figure2(settings: &Settings) -> Outcome {
     let what = "writes suffer more from threads than reads, 256 B, 1 to 16 threads: growth over \
                 growth";
     checks.push(Check::limit(what, "times", Side::Above, 1.0, writes / reads));
-    let drawing = over_sizes("Random writes, latency", "ns", &random, |point| point.latency_ns);
+    let paper = [paper_of_one("tables 5 and 6", &TABLE5[0], &TABLE6[0])];
+    let title = "Random writes, latency";
+    let drawing = over_sizes(title, "ns", &random, |point| point.latency_ns, &paper);
     let scenario = scenario(&[
         THREADS_CHOSEN,
         "the text says that *readers* raise write latency; the figure has writers only",
     ]);
     Outcome { scenario, checks, drawings: vec![drawing] }
+}
+
+/// Returns the paper's latencies of one thread, which share the colour of ours.
+fn paper_of_one(tables: &str, small: &Column, large: &Column) -> (usize, Line) {
+    let small = SMALL.iter().zip(small);
+    // The last small size is the first large one, and the figure ends before the tables do.
+    let large = LARGE.iter().zip(large).skip(1).filter(|(bytes, _)| **bytes <= 4 << 20);
+    let points = small.chain(large).map(|(&bytes, &ns)| (bytes as f64, ns)).collect();
+    (0, Line { label: format!("paper, {tables}: 1 thread"), points })
 }
 
 /// Returns one thread's mean latency for each size.
@@ -112,37 +128,26 @@ fn within(what: &str, unit: &'static str, range: [f64; 2], ours: f64) -> Check {
     }
 }
 
-fn drawing(title: &str, sizes: &[u64], series: &[(&str, &[f64])]) -> String {
-    let line = |(label, values): &(&str, &[f64])| Line {
-        label: (*label).to_owned(),
-        points: sizes.iter().zip(*values).map(|(&bytes, &ns)| (bytes as f64, ns)).collect(),
-    };
-    let series: Vec<Line> = series.iter().map(line).collect();
-    let x = axis("block size", Scale::Logarithmic);
-    lines(title, &x, &axis("ns", Scale::Logarithmic), &series)
-}
-
 pub(super) fn figure8(settings: &Settings) -> Outcome {
-    let sizes = super::tables::SMALL;
-    let read = one_thread(&sizes, settings.seed, Group::readers);
-    let mut checks: Vec<Check> = sizes
+    let read = one_thread(&SMALL, settings.seed, Group::readers);
+    let mut checks: Vec<Check> = SMALL
         .iter()
         .zip(&read)
         .filter(|(bytes, _)| **bytes <= 512)
         .map(|(&bytes, &ns)| within(&ByteSize(bytes).to_string(), "ns", [100.0, 400.0], ns))
         .collect();
     checks.push(Check::limit("1 KiB: nanoseconds still", "ns", Side::Below, 1000.0, read[7]));
-    let drawings = vec![drawing("Random reads, one thread", &sizes, &[("read", &read)])];
+    let reads = OneThread { name: "read", ours: &read, paper: &TABLE3[0], table: "table 3" };
+    let drawings = vec![one_thread_over_sizes("Random reads, one thread", &SMALL, &[reads])];
     Outcome { scenario: scenario(&["one thread, random reads"]), checks, drawings }
 }
 
 pub(super) fn figure9(settings: &Settings) -> Outcome {
-    let sizes = super::tables::LARGE;
-    let read = one_thread(&sizes, settings.seed, Group::readers);
-    let written = one_thread(&sizes, settings.seed, Group::writers);
+    let read = one_thread(&LARGE, settings.seed, Group::readers);
+    let written = one_thread(&LARGE, settings.seed, Group::writers);
     let mut checks = Vec::new();
     for (kind, values) in [("read", &read), ("write", &written)] {
-        for (&bytes, ns) in sizes.iter().zip(values) {
+        for (&bytes, ns) in LARGE.iter().zip(values) {
             let what = format!("{kind} of {}", ByteSize(bytes));
             match (kind, bytes) {
                 (_, 0x1000..=0x10000) => {
@@ -155,8 +160,12 @@ pub(super) fn figure9(settings: &Settings) -> Outcome {
             }
         }
     }
-    let series: [(&str, &[f64]); 2] = [("read", &read), ("write", &written)];
-    let drawings = vec![drawing("Large random accesses, one thread", &sizes, &series)];
+    let both = [
+        OneThread { name: "read", ours: &read, paper: &TABLE4[0], table: "table 4" },
+        OneThread { name: "write", ours: &written, paper: &TABLE6[0], table: "table 6" },
+    ];
+    let title = "Large random accesses, one thread";
+    let drawings = vec![one_thread_over_sizes(title, &LARGE, &both)];
     let scenario = scenario(&["one thread; «writes alike»: 4 KiB takes us, 4 MiB takes ms"]);
     Outcome { scenario, checks, drawings }
 }

@@ -3,7 +3,7 @@
 use entresol_measure::report::table::number;
 use entresol_media::model::memory::Module;
 
-use super::{AEP, Group, Line, Outcome, Pattern, Scale, Settings, axis, lines, scenario};
+use super::{AEP, Group, Line, Outcome, Pattern, Scale, Settings, axis, lines_beside, scenario};
 use crate::check::Check;
 use crate::memory::{Measured, run};
 use crate::tolerance::Side;
@@ -73,14 +73,20 @@ fn said(kind: Kind) -> Vec<String> {
     ])
 }
 
-fn drawing(kind: Kind, unit: &str, rows: &[(u32, Vec<(u32, f64)>)]) -> String {
+fn drawing(
+    kind: Kind,
+    unit: &str,
+    rows: &[(u32, Vec<(u32, f64)>)],
+    papers: &[(usize, Line)],
+) -> String {
     let line = |(fixed, row): &(u32, Vec<(u32, f64)>)| Line {
         label: format!("{fixed} threads {}", kind.name()),
         points: row.iter().map(|&(others, value)| (f64::from(others), value)).collect(),
     };
     let series: Vec<Line> = rows.iter().map(line).collect();
     let title = format!("256 B {}s beside {}", kind.name(), kind.others());
-    lines(&title, &axis(kind.others(), Scale::Linear), &axis(unit, Scale::Linear), &series)
+    let (x, y) = (axis(kind.others(), Scale::Linear), axis(unit, Scale::Linear));
+    lines_beside(&title, &x, &y, &series, papers)
 }
 
 fn bandwidth(kind: Kind, settings: &Settings) -> Outcome {
@@ -104,7 +110,7 @@ fn bandwidth(kind: Kind, settings: &Settings) -> Outcome {
         checks.push(check.with_slack("0.1%"));
         rows.push((fixed, GROWING.into_iter().zip(values).collect()));
     }
-    Outcome { scenario: said(kind), checks, drawings: vec![drawing(kind, "GB/s", &rows)] }
+    Outcome { scenario: said(kind), checks, drawings: vec![drawing(kind, "GB/s", &rows, &[])] }
 }
 
 /// Checks how bandwidth falls: through the first writer for reads, over all readers for writes.
@@ -165,7 +171,10 @@ fn latency(kind: Kind, settings: &Settings) -> Outcome {
     }
     let mut sentences = said(kind);
     sentences.push("up to 8 threads a side: 16 writers alone need 2.05 us at 2 GB/s".to_owned());
-    Outcome { scenario: sentences, checks, drawings: vec![drawing(kind, "us", &rows)] }
+    let points = vec![(1.0, 1.0), (8.0, 1.0)];
+    let paper = Line { label: "paper: around 1 us".to_owned(), points };
+    let drawings = vec![drawing(kind, "us", &rows, &[(7, paper)])];
+    Outcome { scenario: sentences, checks, drawings }
 }
 
 pub(super) fn figure11(settings: &Settings) -> Outcome {

@@ -4,7 +4,7 @@
 //! fence after each block, as in the paper.
 
 use entresol_base::size::ByteSize;
-use entresol_measure::report::svg::{Axis, Line, Scale, lines};
+use entresol_measure::report::svg::{Axis, Line, Scale, lines, lines_beside};
 use entresol_media::model::memory::{AEP, DRAM, Parameters};
 
 use super::memory::{Group, Pattern, alone};
@@ -105,10 +105,16 @@ fn peak(points: &[Point]) -> f64 {
     points.iter().map(|point| point.gb_s).fold(0.0, f64::max)
 }
 
-/// Draws points over block sizes, with one line for each thread count.
-fn over_sizes(title: &str, unit: &str, points: &[Point], y: impl Fn(&Point) -> f64) -> String {
+/// Draws points over block sizes, with one line for each thread count, and the paper's beside them.
+fn over_sizes(
+    title: &str,
+    unit: &str,
+    points: &[Point],
+    y: impl Fn(&Point) -> f64,
+    papers: &[(usize, Line)],
+) -> String {
     let series = THREADS.map(|threads| Line {
-        label: format!("{threads} threads"),
+        label: if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") },
         points: points
             .iter()
             .filter(|point| point.threads == threads)
@@ -116,7 +122,35 @@ fn over_sizes(title: &str, unit: &str, points: &[Point], y: impl Fn(&Point) -> f
             .collect(),
     });
     let scale = if unit == "GB/s" { Scale::Linear } else { Scale::Logarithmic };
-    lines(title, &axis("block size", Scale::Logarithmic), &axis(unit, scale), &series)
+    lines_beside(
+        title,
+        &axis("block size", Scale::Logarithmic),
+        &axis(unit, scale),
+        &series,
+        papers,
+    )
+}
+
+/// One thread's latencies, and the paper's in one of its tables, in nanoseconds.
+struct OneThread<'a> {
+    name: &'a str,
+    ours: &'a [f64],
+    paper: &'a [f64],
+    table: &'a str,
+}
+
+/// Draws one thread's latencies over block sizes, the paper's beside ours.
+fn one_thread_over_sizes(title: &str, sizes: &[u64], all: &[OneThread<'_>]) -> String {
+    let line = |label: String, values: &[f64]| Line {
+        label,
+        points: sizes.iter().zip(values).map(|(&bytes, &ns)| (bytes as f64, ns)).collect(),
+    };
+    let ours: Vec<Line> = all.iter().map(|one| line(one.name.to_owned(), one.ours)).collect();
+    let paper =
+        |one: &OneThread<'_>| line(format!("paper, {}: {}", one.table, one.name), one.paper);
+    let papers: Vec<(usize, Line)> = all.iter().map(paper).enumerate().collect();
+    let (x, y) = (axis("block size", Scale::Logarithmic), axis("ns", Scale::Logarithmic));
+    lines_beside(title, &x, &y, &ours, &papers)
 }
 
 fn axis(label: &str, scale: Scale) -> Axis {

@@ -3,7 +3,10 @@
 use entresol_base::size::ByteSize;
 use entresol_measure::report::table::number;
 
-use super::{AEP, DRAM, Group, Outcome, Parameters, Pattern, Settings, alone, scenario};
+use super::{
+    AEP, DRAM, Group, OneThread, Outcome, Parameters, Pattern, Settings, alone,
+    one_thread_over_sizes, scenario,
+};
 use crate::check::{Check, Figure, cells, share_near};
 use crate::tolerance::Side;
 
@@ -52,6 +55,17 @@ fn both(sizes: &[u64], seed: u64, group: fn(u32, u64, Pattern) -> Group) -> (Vec
     let [random, sequential] =
         PATTERNS.map(|pattern| column(&AEP, sizes, seed, |bytes| group(1, bytes, pattern)));
     (random, sequential)
+}
+
+/// Draws both columns of a table beside the paper's.
+fn drawing(table: &str, sizes: &[u64], papers: &[Column; 2], ours: [&[f64]; 2]) -> Vec<String> {
+    let both = [0, 1].map(|at| OneThread {
+        name: PATTERNS[at].name(),
+        ours: ours[at],
+        paper: &papers[at],
+        table,
+    });
+    vec![one_thread_over_sizes("One thread's latency (model)", sizes, &both)]
 }
 
 fn table_cells(sizes: &[u64], papers: &[Column; 2], ours: [&[f64]; 2]) -> Vec<Check> {
@@ -105,7 +119,8 @@ pub(super) fn table3(settings: &Settings) -> Outcome {
     let what = "from 512 B on both cost the same: how far they are apart";
     checks.push(Check::limit(what, "%", Side::AtMost, 5.0, worst * 100.0));
     let scenario = scenario(&["one thread, 4 GiB of the device at random (chosen)"]);
-    Outcome { scenario, checks, drawings: Vec::new() }
+    let drawings = drawing("table 3", &SMALL, &TABLE3, [&random, &sequential]);
+    Outcome { scenario, checks, drawings }
 }
 
 pub(super) fn table4(settings: &Settings) -> Outcome {
@@ -124,7 +139,8 @@ pub(super) fn table4(settings: &Settings) -> Outcome {
         "the fall from 1 MB on follows from one parameter: lines that a copy larger than the \
          second-level cache (1 MiB, table 2) loses before it uses them are read again",
     ]);
-    Outcome { scenario, checks, drawings: Vec::new() }
+    let drawings = drawing("table 4", &LARGE, &TABLE4, [&random, &sequential]);
+    Outcome { scenario, checks, drawings }
 }
 
 pub(super) fn table5(settings: &Settings) -> Outcome {
@@ -139,7 +155,8 @@ pub(super) fn table5(settings: &Settings) -> Outcome {
         "the cell farthest off is 32 B in sequence: a part of a line costs the model the same \
          whatever its size and place, in the paper the time rises to 774 ns",
     ]);
-    Outcome { scenario, checks, drawings: Vec::new() }
+    let drawings = drawing("table 5", &SMALL, &TABLE5, [&random, &sequential]);
+    Outcome { scenario, checks, drawings }
 }
 
 pub(super) fn table6(settings: &Settings) -> Outcome {
@@ -152,7 +169,8 @@ pub(super) fn table6(settings: &Settings) -> Outcome {
         "the fall from 4 MB on follows from one parameter: lines whose source is no longer in \
          the cache are stored late, and tear their units",
     ]);
-    Outcome { scenario, checks, drawings: Vec::new() }
+    let drawings = drawing("table 6", &LARGE, &TABLE6, [&random, &sequential]);
+    Outcome { scenario, checks, drawings }
 }
 
 fn same(random: &[f64], sequential: &[f64], limit: f64) -> Check {
@@ -165,10 +183,11 @@ fn same(random: &[f64], sequential: &[f64], limit: f64) -> Check {
 struct Beside {
     aep: Vec<Check>,
     own: Vec<Check>,
+    drawing: String,
 }
 
 impl Beside {
-    fn of(aep: (&Column, &[f64]), dram: (&Column, &[f64]), ratio: &Column) -> Beside {
+    fn of(table: &str, aep: (&Column, &[f64]), dram: (&Column, &[f64]), ratio: &Column) -> Beside {
         let (mut repeated, mut own) = (Vec::new(), Vec::new());
         for (row, bytes) in SMALL.iter().enumerate() {
             let bytes = ByteSize(*bytes);
@@ -177,19 +196,27 @@ impl Beside {
             let ours = aep.1[row] / dram.1[row];
             own.push(Check::cell(format!("{bytes}, AEP / DRAM"), "", ratio[row], ours));
         }
-        Beside { aep: repeated, own }
+        let both = [("AEP", aep), ("DRAM", dram)].map(|(name, (paper, ours))| OneThread {
+            name,
+            ours,
+            paper,
+            table,
+        });
+        let title = "One thread's latency, random (model)";
+        let drawing = one_thread_over_sizes(title, &SMALL, &both);
+        Beside { aep: repeated, own, drawing }
     }
 
     fn table7(seed: u64) -> Beside {
         let read = |bytes| Group::readers(1, bytes, Pattern::Random);
         let [aep, dram] = [&AEP, &DRAM].map(|device| column(device, &SMALL, seed, read));
-        Beside::of((&TABLE3[0], &aep), (&TABLE7_DRAM, &dram), &TABLE7_RATIO)
+        Beside::of("table 7", (&TABLE3[0], &aep), (&TABLE7_DRAM, &dram), &TABLE7_RATIO)
     }
 
     fn table8(seed: u64) -> Beside {
         let write = |bytes| Group::writers(1, bytes, Pattern::Random);
         let [aep, dram] = [&AEP, &DRAM].map(|device| column(device, &SMALL, seed, write));
-        Beside::of((&TABLE5[0], &aep), (&TABLE8_DRAM, &dram), &TABLE8_RATIO)
+        Beside::of("table 8", (&TABLE5[0], &aep), (&TABLE8_DRAM, &dram), &TABLE8_RATIO)
     }
 
     /// Returns our ratios of AEP to DRAM.
@@ -244,7 +271,8 @@ pub(super) fn table7(settings: &Settings) -> Outcome {
             sorted[0] >= 3.0 && sorted[7] <= 6.0 && (4.0..=5.0).contains(&median),
         ),
     ];
-    checks.splice(0..0, table.aep.into_iter().chain(table.own));
+    let Beside { aep, own, drawing } = table;
+    checks.splice(0..0, aep.into_iter().chain(own));
     let scenario = scenario(&[
         "one thread, random; AEP's cells are table 3's again and are not counted here",
         "two of this table's own 16 cells are beyond 10%, so 0.875 of them are within: DRAM at \
@@ -252,7 +280,8 @@ pub(super) fn table7(settings: &Settings) -> Outcome {
          40; the paper gives no cause, and a model in which fewer bytes of a line cost more would \
          be fitted to one cell",
     ]);
-    Outcome { scenario, checks, drawings: Vec::new() }
+    let drawings = vec![drawing];
+    Outcome { scenario, checks, drawings }
 }
 
 pub(super) fn table8(settings: &Settings) -> Outcome {
@@ -260,7 +289,8 @@ pub(super) fn table8(settings: &Settings) -> Outcome {
     let ratios = table.ratios();
     let share =
         share_near("share of this table's own cells, DRAM and ratio, within 10%", &table.own);
-    let mut checks: Vec<Check> = table.aep.into_iter().chain(table.own).collect();
+    let Beside { aep, own, drawing } = table;
+    let mut checks: Vec<Check> = aep.into_iter().chain(own).collect();
     checks.push(share);
     let worst = largest(ratios[3..7].iter().copied());
     let what = "from 64 to 512 B AEP's writes cost about what DRAM's do, at most";
@@ -272,5 +302,6 @@ pub(super) fn table8(settings: &Settings) -> Outcome {
         "one thread, random; the paper heads the sizes KB, they are bytes; AEP's cells are table \
          5's again and are not counted here",
     ]);
-    Outcome { scenario, checks, drawings: Vec::new() }
+    let drawings = vec![drawing];
+    Outcome { scenario, checks, drawings }
 }

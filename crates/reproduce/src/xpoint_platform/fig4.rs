@@ -1,7 +1,7 @@
 //! Figure 4: breakdown of the time of one 4 KiB read.
 
 use entresol_base::Picos;
-use entresol_measure::report::svg::{Bar, bars};
+use entresol_measure::report::svg::{Bar, bars_beside};
 use entresol_media::cost::Access;
 use entresol_media::model::{BlockModel, ModelName};
 
@@ -53,18 +53,19 @@ pub(super) fn fig4(_: &Settings) -> Outcome {
         .beside("1.5 us against 4")
         .given(system),
     ];
-    let bar = |label: &str, value, series| Bar { label: label.to_owned(), value, series };
-    let drawing = bars(
-        "One 4 KiB read, drive and system (model)",
+    let bar =
+        |label: &str, value, series, paper| (Bar { label: label.to_owned(), value, series }, paper);
+    let drawing = bars_beside(
+        "One 4 KiB read, drive and system (given to the model)",
         "us",
         &[
-            bar("SATA of 2008, drive", old, 0),
-            bar("SATA of 2008, system", host_2008, 1),
-            bar("P3700, drive", nand, 0),
-            bar("P3700, system", host, 1),
-            bar("P4800X, drive", optane, 0),
-            bar("P4800X, system", host, 1),
-            bar("P4800X, system, polled", polled, 1),
+            bar("SATA of 2008, drive", old, 0, Some(140.0)),
+            bar("SATA of 2008, system", host_2008, 1, Some(40.0)),
+            bar("P3700, drive", nand, 0, None),
+            bar("P3700, system", host, 1, None),
+            bar("P4800X, drive", optane, 0, Some(8.0)),
+            bar("P4800X, system", host, 1, Some(4.0)),
+            bar("P4800X, system, polled", polled, 1, Some(1.5)),
         ],
     );
     let scenario = vec![

@@ -4,7 +4,7 @@ use entresol_base::rng::Rng;
 use entresol_media::model::{BlockModel, ModelName};
 
 use super::load::{Load, Measured, run};
-use super::{drawn_lines, drive};
+use super::{drawn_beside, drive};
 use crate::{Check, Outcome, Settings, Side};
 use entresol_measure::host::Host;
 
@@ -40,11 +40,12 @@ pub(super) fn fig5(settings: &Settings) -> Outcome {
         Check::limit("P3700 still rises from 64 to 128", "times", Side::Above, 1.0, rise)
             .beside("rises with depth"),
     ];
-    let drawing = drawn_lines(
+    let drawing = drawn_beside(
         "IOPS over queue depth, 4 KiB, 70% reads (model)",
         ("queue depth", true),
         ("operations/s", false),
         &[("P4800X", optane), ("P3700", nand)],
+        &[(0, "P4800X", vec![(4.0, 300_000.0)]), (1, "P3700", vec![(128.0, 300_000.0)])],
     );
     Outcome {
         scenario: vec![

@@ -6,7 +6,7 @@ use entresol_media::model::ModelName;
 
 use super::fig5::at_depth;
 use super::load::{Load, run};
-use super::{drawn_lines, drive};
+use super::{drawn_beside, drive};
 use crate::{Check, Outcome, Settings, Side};
 use entresol_measure::host::Host;
 
@@ -79,7 +79,9 @@ pub(super) fn fig8(settings: &Settings) -> Outcome {
         Check::report("P4800X saturation", "1/s", None, optane.saturation, "no number in the text"),
         Check::report("P3700 saturation", "1/s", None, nand.saturation, "no number in the text"),
     ];
-    let drawing = drawn_lines(
+    let last = |curve: &Curve| curve.points.last().map_or(f64::NAN, |(load, _)| *load);
+    let (heavy_nand, heavy_optane) = (last(&nand), last(&optane));
+    let drawing = drawn_beside(
         "Response time over load, 4 KiB, 70% reads (model)",
         ("operations/s", false),
         ("us", true),
@@ -90,6 +92,11 @@ pub(super) fn fig8(settings: &Settings) -> Outcome {
             ("P4800X 99.999%", optane.line(tail)),
             ("P4800X 99%", optane.line(p99)),
             ("P4800X mean", optane.line(Histogram::mean_us)),
+        ],
+        &[
+            (0, "P3700 99.999%, heavy", vec![(heavy_nand, 10_000.0)]),
+            (1, "P3700 99%, heavy, above", vec![(heavy_nand, 1_000.0)]),
+            (3, "P4800X 99.999%, heavy, below", vec![(heavy_optane, 100.0)]),
         ],
     );
     let scenario = vec![

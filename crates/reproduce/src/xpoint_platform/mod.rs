@@ -19,7 +19,7 @@ mod paging;
 mod sata_2008;
 mod ways;
 
-use entresol_measure::report::svg::{Axis, Line, Scale, lines};
+use entresol_measure::report::svg::{Axis, Line, Scale, lines_beside};
 use entresol_media::model::{BlockModel, ModelName};
 
 use super::Entry;
@@ -76,6 +76,21 @@ fn drawn_lines(
     y: (&str, bool),
     rows: &[(&str, Vec<(f64, f64)>)],
 ) -> String {
+    drawn_beside(title, x, y, rows, &[])
+}
+
+/// Points of the paper: the index of the line whose colour they share, their label, and the points.
+type Paper<'a> = (usize, &'a str, Vec<(f64, f64)>);
+
+/// Draws lines like [`drawn_lines`], and the paper's points in the colours of the lines with these
+/// indices.
+fn drawn_beside(
+    title: &str,
+    x: (&str, bool),
+    y: (&str, bool),
+    rows: &[(&str, Vec<(f64, f64)>)],
+    papers: &[Paper<'_>],
+) -> String {
     let axis = |(label, logarithmic): (&str, bool)| Axis {
         label: label.to_owned(),
         scale: if logarithmic { Scale::Logarithmic } else { Scale::Linear },
@@ -86,7 +101,11 @@ fn drawn_lines(
         points: points.clone(),
     };
     let rows: Vec<Line> = rows.iter().map(row).collect();
-    lines(title, &axis(x), &axis(y), &rows)
+    let paper = |(of, label, points): &Paper<'_>| {
+        (*of, Line { label: format!("paper: {label}"), points: points.clone() })
+    };
+    let papers: Vec<_> = papers.iter().map(paper).collect();
+    lines_beside(title, &axis(x), &axis(y), &rows, &papers)
 }
 
 #[cfg(test)]
