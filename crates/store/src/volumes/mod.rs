@@ -667,8 +667,8 @@ impl OpenVolume {
             return Err(FileError::Io { doing: "sync", path, cause }.into());
         }
         settle().inspect_err(|error| {
-            // If a file could not be opened, nothing was begun.
-            if !error.is_no_descriptors() {
+            // No sync was begun then.
+            if !error.leaves_the_manifest() {
                 *failed = Some(error.to_string());
             }
         })

@@ -39,12 +39,13 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All scenes, by name.
-pub(crate) const ALL: [(&str, Scene); 57] = [
+pub(crate) const ALL: [(&str, Scene); 58] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is flushed is not missed", together::put_while_flushed),
     ("no write is kept waiting for a sync for longer than promised", late_syncs),
     ("a drive's budget of writes is kept over days", budget::kept_over_days),
     ("a failed sync is the last word", failed::last_word),
+    ("a lack of room for the manifest ends nothing", failed::no_room),
     ("a failed sync of names is the last word", failed::last_word_on_names),
     ("a failed sync is the last word wherever it is met", failed::last_word_anywhere),
     ("what a failed sync left is made durable", failed::left_to_the_next),
