@@ -26,6 +26,8 @@ const WORD_BYTES: usize = 8;
 pub(crate) struct ManifestFile {
     /// Last manifest that was saved; unknown until the file is written as a whole.
     saved: Option<Saved>,
+    /// Most bytes that the file may have by now; 0 if it was not written to.
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -62,20 +64,27 @@ impl ManifestFile {
         let before = self.saved.take();
         let Some((mut saved, line)) = before.and_then(|saved| saved.with_edit(next)) else {
             let (bytes, crc) = save_checked(next, directory, MANIFEST)?;
+            self.bytes = bytes;
             self.saved = Some(Saved { manifest: next.clone(), whole_bytes: bytes, bytes, crc });
             return Ok(bytes);
         };
+        self.bytes = saved.bytes + line.text.len() as u64;
         if let Err(error) = directory.append(MANIFEST, saved.bytes, line.text.as_bytes()) {
             if mutation_site!("nothing is appended behind an edit that was torn") {
                 self.saved = Some(saved);
             }
             return Err(error.into());
         }
-        saved.bytes += line.text.len() as u64;
+        saved.bytes = self.bytes;
         saved.crc = line.crc;
         saved.manifest.clone_from(next);
         self.saved = Some(saved);
         Ok(line.text.len() as u64)
+    }
+
+    /// Returns the most bytes that the file may have by now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Forgets the file's state, so that the next manifest is written as a whole.

@@ -64,8 +64,12 @@ impl Files {
             (manifest.store, manifest.take_value_segment())
         };
         let place = self.volumes.choose_of_reserve(FileKind::Values, classes, bytes);
-        let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
-        self.volumes.made(names::of_segment(number), &place, segment.len());
+        let name = names::of_segment(number);
+        // It counts first: after an error, the file may be there all the same.
+        self.volumes.made(name.clone(), &place, bytes);
+        let made = Segment::create(&*place.directory, store, number, bytes, place.pmem);
+        let segment = made.inspect_err(|_| _ = self.volumes.remove(&name))?;
+        self.volumes.made(name, &place, segment.len());
         Ok((place, segment))
     }
 
@@ -81,6 +85,7 @@ impl Files {
     ) -> Result<RunWriter, StoreError> {
         let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
         writer.cache_in(&self.pages);
+        writer.count_in(place.growing());
         for (prefix, sequence) in gone {
             writer.push_range_delete(&prefix, sequence)?;
         }
