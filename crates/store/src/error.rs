@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use entresol_base::mutation_site;
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError, lacks_descriptors};
 
@@ -422,6 +423,17 @@ impl StoreError {
             }
             _ => self,
         }
+    }
+
+    /// Returns true if a manifest could not be saved, and the last one is certain to stay in force:
+    /// too many files are open, or there was no room for its bytes. A part of them is there at
+    /// most, and no sync was begun. A sync that fails for lack of room leaves unknown what is
+    /// durable.
+    pub(crate) fn leaves_the_manifest(&self) -> bool {
+        matches!(self, StoreError::File(FileError::NoSpace { .. }))
+            || self.is_no_descriptors()
+            || self.is_no_room()
+                && mutation_site!("a sync of the manifest that failed is the last word")
     }
 
     /// Returns true if a disk is full, a quota is used up, or a file would exceed the largest size

@@ -10,7 +10,7 @@ use entresol_media::directory::{self, Entry, EntryKind};
 use entresol_media::{FileError, PAGE_BYTES};
 
 use super::entries::Change;
-use super::fault::Call;
+use super::fault::{Call, Failure};
 use super::tree::{NodeId, Tree};
 use super::{Effect, Machine};
 use crate::crash::PointKind;
@@ -221,20 +221,22 @@ impl Machine {
         self.sync_file(node, &path, place).map_err(failed("sync", &path))
     }
 
+    /// Writes as many bytes as there is room for.
     fn write_behind(&self, node: NodeId, path: &Path, end: u64, bytes: &[u8]) -> io::Result<()> {
         let effect = self.begin(Call::Write, path)?;
         self.point(PointKind::Write, Location::caller());
         let state = self.core.state();
-        state.reserve(bytes.len() as u64)?;
+        let room = usize::try_from(state.room()).unwrap_or(usize::MAX);
+        let (fit, rest) = bytes.split_at(bytes.len().min(room));
         let begin = end / state.tree.sector * state.tree.sector;
         let mut all = vec![0; (end - begin) as usize];
         state.tree.file(node).map(|file| file.read(begin, &mut all));
         drop(state);
-        all.extend_from_slice(bytes);
+        all.extend_from_slice(fit);
         self.write(node, begin, &all, effect)?;
-        let (len, order) = (end + bytes.len() as u64, self.power.tick());
+        let (len, order) = (end + fit.len() as u64, self.power.tick());
         self.core.state().tree.resize(node, |file| file.set_len(len, order));
-        Ok(())
+        if rest.is_empty() { Ok(()) } else { Err(Failure::NoSpace.error()) }
     }
 
     fn write_unfinished(

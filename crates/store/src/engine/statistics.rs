@@ -19,7 +19,7 @@ use crate::names;
 use crate::policy::MediaClass;
 use crate::scheduler::Stall;
 use crate::segment::Segment;
-use crate::types::{KvsId, SegmentNumber};
+use crate::types::{KvsId, PAGE_BYTES, SegmentNumber};
 use crate::upkeep::image_writer::MemtableImageStatistics;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::version::files::live_segments;
@@ -257,8 +257,11 @@ pub struct SpaceBytes {
     pub value_superseded_bytes: u64,
     /// Segments of the log that were created ahead.
     pub spare_bytes: u64,
-    /// Other files: memtable images, segments that a compaction or a flush has written and not yet
-    /// installed, and files that it has replaced and not yet removed.
+    /// Files that nothing needs any more, and that are not removed yet: a removal that failed, or
+    /// one that waits for a sync, takes until the next opening at the latest.
+    pub removed_bytes: u64,
+    /// Other files: the manifest, memtable images, and runs and segments that a flush, a compaction
+    /// or a file move has not installed yet.
     pub other_bytes: u64,
     /// Bytes that the store may still take; `None` if the file system does not tell.
     pub free_bytes: Option<u64>,
@@ -484,7 +487,11 @@ fn medium(
     let live_of = |segment: &Arc<Segment>| live.get(&segment.number()).copied();
     let value_live_bytes = segments().filter_map(live_of).sum::<u64>().min(value_bytes);
     let spare_bytes = core.writes.log.as_ref().map_or(0, |log| log.spare_bytes(place));
-    let named = log_bytes + run_bytes + value_bytes + spare_bytes;
+    let removed_bytes = place.leaving();
+    let named = log_bytes + run_bytes + value_bytes + spare_bytes + removed_bytes;
+    // A volume other than the home has a label.
+    let small_bytes = if is_home { core.files.volumes.manifest_bytes() } else { 1 };
+    let beside = place.growing().load(Relaxed) + small_bytes.next_multiple_of(PAGE_BYTES as u64);
     let space = SpaceBytes {
         log_bytes,
         run_bytes,
@@ -493,7 +500,8 @@ fn medium(
         value_dead_bytes: value_bytes - value_live_bytes,
         value_superseded_bytes: core.background.space.superseded(segments()),
         spare_bytes,
-        other_bytes: place.used().saturating_sub(named),
+        removed_bytes,
+        other_bytes: place.used().saturating_sub(named) + beside,
         free_bytes: place.room(),
     };
     let path = place.directory.path().display().to_string();

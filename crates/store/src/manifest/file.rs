@@ -2,7 +2,8 @@
 //!
 //! An edit is synced before the next one is written, and an opening for writing begins with a file
 //! that is whole. So a crash can tear the last line only, and nothing relies on an edit whose line
-//! is torn. Any other line that is invalid is damage.
+//! is torn. Any other line that is invalid is damage. A lack of room may tear a line as well, and
+//! the file is written as a whole after that.
 
 use entresol_base::{checksum, mutation_site};
 use entresol_media::directory::SMALL_FILE_BYTES_MAX;
@@ -20,10 +21,14 @@ const EDITS_BYTES_MIN: u64 = 16 << 10;
 /// Bytes of a word, which a torn append leaves either new or zero.
 const WORD_BYTES: usize = 8;
 
-/// State of the file that an open store writes to. It is unknown until the file is written as a
-/// whole.
+/// State of the file that an open store writes to.
 #[derive(Debug, Default)]
-pub(crate) struct ManifestFile(Option<Saved>);
+pub(crate) struct ManifestFile {
+    /// Last manifest that was saved; unknown until the file is written as a whole.
+    saved: Option<Saved>,
+    /// Most bytes that the file may have by now; 0 if it was not written to.
+    bytes: u64,
+}
 
 #[derive(Debug)]
 struct Saved {
@@ -48,30 +53,43 @@ impl ManifestFile {
     /// more bytes than the manifest did. Returns the bytes written.
     ///
     /// # Errors
-    /// Fails if the disk fails. Either manifest may then be on the disk.
+    /// Fails if the disk fails. Either manifest may then be on the disk, unless the error
+    /// [leaves the last one](StoreError::leaves_the_manifest).
     pub(crate) fn save(
         &mut self,
         next: &Manifest,
         directory: &dyn Directory,
     ) -> Result<u64, StoreError> {
-        // Unknown again, should this fail.
-        let before = self.0.take();
+        // Unknown again, should this fail: a part of a line may be there.
+        let before = self.saved.take();
         let Some((mut saved, line)) = before.and_then(|saved| saved.with_edit(next)) else {
             let (bytes, crc) = save_checked(next, directory, MANIFEST)?;
-            self.0 = Some(Saved { manifest: next.clone(), whole_bytes: bytes, bytes, crc });
+            self.bytes = bytes;
+            self.saved = Some(Saved { manifest: next.clone(), whole_bytes: bytes, bytes, crc });
             return Ok(bytes);
         };
-        directory.append(MANIFEST, saved.bytes, line.text.as_bytes())?;
-        saved.bytes += line.text.len() as u64;
+        self.bytes = saved.bytes + line.text.len() as u64;
+        if let Err(error) = directory.append(MANIFEST, saved.bytes, line.text.as_bytes()) {
+            if mutation_site!("nothing is appended behind an edit that was torn") {
+                self.saved = Some(saved);
+            }
+            return Err(error.into());
+        }
+        saved.bytes = self.bytes;
         saved.crc = line.crc;
         saved.manifest.clone_from(next);
-        self.0 = Some(saved);
+        self.saved = Some(saved);
         Ok(line.text.len() as u64)
+    }
+
+    /// Returns the most bytes that the file may have by now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Forgets the file's state, so that the next manifest is written as a whole.
     pub(crate) fn begin_anew(&mut self) {
-        self.0 = None;
+        self.saved = None;
     }
 }
 

@@ -311,6 +311,11 @@ impl NewImage {
         Ok(NewImage { lines, state: Mutex::new(state), reached })
     }
 
+    /// Returns the bytes of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lines.file.len()
+    }
+
     /// Returns the number of writes by which it lags behind `last`, or 0 once it is given up.
     pub(crate) fn lag(&self, last: Sequence) -> u64 {
         last.0.saturating_sub(self.reached.load(Relaxed))

@@ -20,7 +20,7 @@ use crate::upkeep::context::CompactionContext;
 use crate::upkeep::file_copy::{Source, copy};
 use crate::version::files::Files;
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{FileKind, MoveCause, OpenVolume, Volumes};
+use crate::volumes::{FileKind, Leaving, MoveCause, OpenVolume, Volumes};
 
 /// Flushed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,10 +166,13 @@ fn move_one_file(
             && !context.background.scheduler.is_over()
             && context.files.failure.check().is_ok()
     };
+    to.growing().fetch_add(bytes, Relaxed);
     let copied = copy(found.source(), &*to.directory, &unfinished, &mut go_on);
     if !matches!(copied, Ok(true)) {
         // A copy that cannot be removed now is removed at the next opening.
-        let _ = to.directory.remove(&unfinished);
+        if to.directory.remove(&unfinished).is_ok() {
+            to.growing().fetch_sub(bytes, Relaxed);
+        }
         return copied;
     }
     bill.settle(&traffic);
@@ -179,30 +182,32 @@ fn move_one_file(
         to.sync_names()?;
     }
     let moved = found.open_in(context.files, &to)?;
-    if install(context.files, file_move.file, moved, &to, bytes) {
+    if let Some(old) = install(context.files, file_move.file, moved, &to, bytes) {
+        to.growing().fetch_sub(bytes, Relaxed);
         to.life.written.moved[file_move.cause as usize].fetch_add(bytes, Relaxed);
         if let OpenFlushedFile::Segment(segment) = &found {
             from.life.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
         }
         from.directory.remove(&name)?;
+        old.removed(&context.files.volumes);
     } else {
         to.directory.remove(&name)?;
+        to.growing().fetch_sub(bytes, Relaxed);
     }
     Ok(true)
 }
 
-/// Shows the copy to readers. Returns false if the file was dropped meanwhile.
+/// Shows the copy to readers. Returns the old file, to be removed; `None` if it was dropped
+/// meanwhile.
 fn install(
     files: &Files,
     file: FlushedFile,
     moved: OpenFlushedFile,
     to: &Arc<OpenVolume>,
     bytes: u64,
-) -> bool {
+) -> Option<Leaving> {
     let _manifest = files.manifest.lock();
-    if file.find(&files.current.get()).is_none() {
-        return false;
-    }
+    file.find(&files.current.get())?;
     files.current.change(|view| match moved {
         OpenFlushedFile::Segment(moved) => {
             let number = moved.number();
@@ -221,6 +226,7 @@ fn install(
             }
         }
     });
-    files.volumes.made(file.name(), to, bytes);
-    true
+    let old = files.volumes.made_elsewhere(file.name(), to, bytes);
+    assert!(old.is_some(), "{file:?} was moved, and was on no volume");
+    old
 }

@@ -298,7 +298,8 @@ fn install(
         next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
     }
     go_on_behind(&mut next.log, (last, durable), first_segment_behind(&view, generation));
-    let mut dead: Vec<String> = dead.iter().map(|it| names::of_segment(it.number())).collect();
+    let removed: Vec<SegmentNumber> = dead.iter().map(|it| it.number()).collect();
+    let mut dead: Vec<String> = removed.iter().map(|it| names::of_segment(*it)).collect();
     let image = generation.first_segment().filter(|_| generation.has_image());
     dead.extend(image.map(names::of_image));
     if mutation_site!("flushed segments are removed once the manifest does not need them") {
@@ -326,6 +327,9 @@ fn install(
         view.add_segments(kept.iter().chain(&moved).cloned());
     });
     files.remove(&dead)?;
+    if !mutation_site!("a removed segment of the log takes no room until the next sync") {
+        context.log.forget(&removed);
+    }
     files.remove(&strays)
 }
 

@@ -161,7 +161,7 @@ impl ImageContext<'_> {
         self.check_room_for_an_image(&place)?;
         let store = self.files.manifest.lock().store;
         let made = generation.make_image(&place.directory, (store, first), pmem)?;
-        self.files.volumes.made(names::of_image(first), &place, 0);
+        self.files.volumes.made(names::of_image(first), &place, made.bytes());
         // The flush of the generation removes its image if it finds one. After that flush, this
         // thread does.
         let manifest = self.files.manifest.lock();

@@ -64,8 +64,12 @@ impl Files {
             (manifest.store, manifest.take_value_segment())
         };
         let place = self.volumes.choose_of_reserve(FileKind::Values, classes, bytes);
-        let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
-        self.volumes.made(names::of_segment(number), &place, segment.len());
+        let name = names::of_segment(number);
+        // It counts first: after an error, the file may be there all the same.
+        self.volumes.made(name.clone(), &place, bytes);
+        let made = Segment::create(&*place.directory, store, number, bytes, place.pmem);
+        let segment = made.inspect_err(|_| _ = self.volumes.remove(&name))?;
+        self.volumes.made(name, &place, segment.len());
         Ok((place, segment))
     }
 
@@ -81,6 +85,7 @@ impl Files {
     ) -> Result<RunWriter, StoreError> {
         let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
         writer.cache_in(&self.pages);
+        writer.count_in(place.growing());
         for (prefix, sequence) in gone {
             writer.push_range_delete(&prefix, sequence)?;
         }
@@ -91,8 +96,8 @@ impl Files {
     ///
     /// # Errors
     /// Fails if the disk fails. Either manifest may then be on the disk, and the store refuses all
-    /// further writes. Also fails if too many files are open, which is noticed before anything
-    /// changes.
+    /// further writes. Also fails if too many files are open or there is no room, which leaves the
+    /// last manifest in force: a later attempt may succeed.
     pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
         self.failure.check()?;
         if !mutation_site!("the manifest keeps the time") {
@@ -112,12 +117,16 @@ impl Files {
                 }
                 Ok(())
             }
-            Err(error) if error.is_no_descriptors() => {
+            Err(error) if error.leaves_the_manifest() => {
                 Err(error.with_descriptors(held.descriptors()))
             }
             Err(error) => {
                 self.failure.set(&error);
-                Err(error)
+                // The caller must not take it for a lack of room, after which writes go on.
+                Err(match error.is_no_room() {
+                    true => StoreError::Failed { what: error.to_string() },
+                    false => error,
+                })
             }
         }
     }
@@ -132,8 +141,9 @@ impl Files {
         place.life.is_used_up(self.moment())
     }
 
-    /// Replaces the manifest by one that names new files. If too many open files prevented the
-    /// save, this removes the new files: the caller tries again with others, which need the room.
+    /// Replaces the manifest by one that names new files. If a lack of descriptors or of room
+    /// prevented the save, this removes the new files: the caller tries again with others, which
+    /// need the room.
     ///
     /// # Errors
     /// Fails as [`save`](Files::save) does.
@@ -144,7 +154,7 @@ impl Files {
         made: &[String],
     ) -> Result<(), StoreError> {
         self.save(held, next).inspect_err(|error| {
-            if error.is_no_descriptors() {
+            if error.leaves_the_manifest() {
                 // A file that cannot be removed now is removed at the next opening.
                 _ = self.remove(made);
             }

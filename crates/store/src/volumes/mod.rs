@@ -29,6 +29,7 @@ mod choice;
 mod gauge;
 mod life;
 
+pub(crate) use aside::Leaving;
 pub(crate) use choice::ClassFill;
 pub(crate) use gauge::{Planned, SpaceFacts, SpaceGauge};
 pub(crate) use life::{Moment, VolumeLife};
@@ -93,6 +94,10 @@ pub(crate) struct OpenVolume {
     pub(crate) pmem: Option<PmemMode>,
     /// Bytes of the store's files.
     used: AtomicU64,
+    /// Bytes of files among them that nothing needs any more, and that are not removed yet.
+    leaving: AtomicU64,
+    /// Bytes of runs and copies that are being written, which `used` does not count yet.
+    growing: Arc<AtomicU64>,
     /// Bytes that the largest compaction of runs may take here until its inputs are removed.
     merging: AtomicU64,
     /// True if nothing new is put there.
@@ -451,15 +456,24 @@ impl Volumes {
 
     /// Records that a file was created or has grown.
     pub(crate) fn made(&self, name: String, place: &Arc<OpenVolume>, bytes: u64) {
+        if let Some(before) = self.made_elsewhere(name, place, bytes) {
+            before.removed(self);
+        }
+    }
+
+    /// Records that a file lies on a volume. Returns the one that it replaces there or on another
+    /// volume, whose bytes count until it is removed.
+    pub(crate) fn made_elsewhere(
+        &self,
+        name: String,
+        place: &Arc<OpenVolume>,
+        bytes: u64,
+    ) -> Option<Leaving> {
         let known = FileLocation { place: place.clone(), bytes };
         // The bytes are counted first: once the file is listed, another thread may remove it.
         place.used.fetch_add(bytes, Relaxed);
         self.gauge.take(bytes);
-        let before = self.files.write().insert(name, known);
-        if let Some(before) = before {
-            before.place.give_back(before.bytes);
-            self.gauge.give_back(before.bytes);
-        }
+        self.files.write().insert(name, known).map(Leaving::new)
     }
 
     /// Records the bytes of a file that existed when the store was opened.
@@ -472,17 +486,23 @@ impl Volumes {
     /// Removes a file from its volume. A missing file is no error.
     ///
     /// # Errors
-    /// Fails if the disk fails.
+    /// Fails if the disk fails. The file's bytes count as long as it may be there.
     pub(crate) fn remove(&self, name: &str) -> Result<(), StoreError> {
-        let known = self.files.write().remove(name);
-        match known {
-            Some(FileLocation { place, bytes }) => {
-                place.give_back(bytes);
-                self.gauge.give_back(bytes);
-                Ok(place.directory.remove(name)?)
-            }
-            None => Ok(()),
+        let Some(leaving) = self.files.write().remove(name).map(Leaving::new) else {
+            return Ok(());
+        };
+        if mutation_site!("a file's bytes count until it is removed") {
+            leaving.removed(self);
+            return Ok(leaving.place.directory.remove(name)?);
         }
+        leaving.place.directory.remove(name)?;
+        leaving.removed(self);
+        Ok(())
+    }
+
+    /// Returns the most bytes that the manifest may have by now.
+    pub(crate) fn manifest_bytes(&self) -> u64 {
+        self.manifest.lock().bytes()
     }
 
     /// Makes all created, changed and removed names durable on all volumes.
@@ -598,6 +618,8 @@ impl OpenVolume {
             bytes_max: AtomicU64::new(bytes_max.unwrap_or(u64::MAX)),
             pmem: pmem.filter(|_| class == MediaClass::Pmem),
             used: AtomicU64::new(0),
+            leaving: AtomicU64::new(0),
+            growing: Arc::default(),
             merging: AtomicU64::new(0),
             is_retiring: AtomicBool::new(false),
             life: VolumeLife::default(),
@@ -627,7 +649,17 @@ impl OpenVolume {
         self.used.load(Relaxed)
     }
 
-    /// Subtracts the bytes of a file that leaves the volume.
+    /// Returns the bytes of files that nothing needs any more, and that are not removed yet.
+    pub(crate) fn leaving(&self) -> u64 {
+        self.leaving.load(Relaxed)
+    }
+
+    /// Returns the counter of the bytes of runs and copies that are being written.
+    pub(crate) fn growing(&self) -> &Arc<AtomicU64> {
+        &self.growing
+    }
+
+    /// Subtracts the bytes of a file that has left the volume.
     fn give_back(&self, bytes: u64) {
         let used = self.used.fetch_sub(bytes, Relaxed);
         assert!(bytes <= used, "a file of {bytes} bytes goes from {self:?}, which has {used}");
@@ -667,8 +699,8 @@ impl OpenVolume {
             return Err(FileError::Io { doing: "sync", path, cause }.into());
         }
         settle().inspect_err(|error| {
-            // If a file could not be opened, nothing was begun.
-            if !error.is_no_descriptors() {
+            // No sync was begun then.
+            if !error.leaves_the_manifest() {
                 *failed = Some(error.to_string());
             }
         })

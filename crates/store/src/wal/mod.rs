@@ -35,7 +35,7 @@ use crate::segment::groups::PAGE_BYTES;
 use crate::segment::record::{Draft, HEADER_BYTES, Kind};
 use crate::segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 use crate::types::{SegmentNumber, Sequence};
-use crate::volumes::{FileKind, OpenVolume, Volumes};
+use crate::volumes::{FileKind, Leaving, OpenVolume, Volumes};
 use crate::{KvdbOptions, StoreError};
 use order::{Order, Position};
 
@@ -95,9 +95,8 @@ struct SegmentSupply {
     making: Mutex<()>,
     /// Segments that were created ahead, used in their order.
     spares: Mutex<VecDeque<Segment>>,
-    /// Volumes on which a segment that could not be created was removed, but not yet durably, and
-    /// the name under which it was set aside there, if any.
-    removed: Mutex<Vec<(Arc<OpenVolume>, Option<String>)>>,
+    /// Segments that could not be created, and whose removal is not durable yet.
+    removed: Mutex<Vec<Leaving>>,
     /// Number of segments that were requested since spares were last created.
     wanted: AtomicU64,
     /// Bytes of records that were written when the newest segment began.
@@ -637,8 +636,8 @@ impl Log {
         // Removals on the same volume become durable when the new name is synced. The others are
         // synced here.
         let removed = std::mem::take(&mut *self.supply.removed.lock());
-        let mut elsewhere = removed.iter().filter(|(other, _)| !Arc::ptr_eq(other, place));
-        let settled = elsewhere.try_for_each(|(other, _)| other.sync_names());
+        let mut elsewhere = removed.iter().filter(|it| !Arc::ptr_eq(&it.place, place));
+        let settled = elsewhere.try_for_each(|it| it.place.sync_names());
         settled.inspect_err(|error| self.failure.set(error))?;
         let number = self.take_number();
         let made = make(&self.volumes, place, self.store, number, bytes);
@@ -651,11 +650,10 @@ impl Log {
             }
             let mut all = self.supply.removed.lock();
             all.extend(removed);
-            all.push((place.clone(), aside.ok().flatten()));
+            all.push(aside.unwrap_or_else(|_| Leaving::nothing(place)));
         } else {
-            let aside = removed.iter().filter_map(|(place, name)| Some((place, name.as_ref()?)));
             // Files that cannot be removed now are removed when the store is next opened.
-            aside.for_each(|(place, name)| drop(place.directory.remove(name)));
+            removed.iter().for_each(|leaving| drop(leaving.remove(&self.volumes)));
         }
         made
     }
@@ -812,6 +810,15 @@ impl Log {
         let _ = self.remove_spares();
     }
 
+    /// Lets go of flushed segments whose files were removed, so that these take no more room. What
+    /// they had is durable, and recovery begins behind them.
+    pub(crate) fn forget(&self, removed: &[SegmentNumber]) {
+        let _held = self.durability.syncing.lock();
+        if let Some(head) = self.head.lock().as_mut() {
+            head.unsynced.retain(|(segment, _)| !removed.contains(&segment.number()));
+        }
+    }
+
     /// Syncs all segments up to a position, older ones first: recovery keeps what it finds up to
     /// the first gap, and each segment says that those before it are durable. Bytes behind the
     /// position may still be written to, and are left to the next sync.
@@ -859,6 +866,8 @@ fn make(
     number: SegmentNumber,
     bytes: u64,
 ) -> Result<Segment, StoreError> {
+    // It counts first: after an error, the file may be there all the same.
+    volumes.made(names::of_segment(number), place, bytes);
     let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
     volumes.made(names::of_segment(number), place, segment.len());
     place.sync_names()?;

@@ -124,6 +124,44 @@ fn a_call_that_fails_loses_nothing_and_is_told() {
     assert!(attempts.expect("nothing is lost") > 60);
 }
 
+#[test]
+fn a_call_that_finds_no_room_is_told_and_writes_go_on() {
+    const CALLS: Calls = Calls::of(&[Call::Write, Call::Create, Call::Allocate, Call::Rename]);
+    let attempts = in_world(|world, _| {
+        let attempt = |mut plan: FaultPlan| {
+            let disk = Disk::new(&world, DiskOptions::default()).expect("a disk");
+            let store = create(&world, &disk);
+            plan.faults.iter_mut().for_each(|fault| fault.calls = CALLS);
+            disk.inject(plan);
+            let mut done = vec![State::new()];
+            let told = script(&store, &mut done);
+            let struck = disk.struck_count();
+            disk.inject(FaultPlan::default());
+            if let Err(error) = &told
+                && !error.is_no_room()
+            {
+                return Err(format!("the script ended with {error}"));
+            }
+            let told = &told;
+            let failed = |what| move |error: StoreError| format!("{what}: {error}, after {told:?}");
+            let kvs = store.kvs("data").map_err(failed("not there"))?;
+            let before = contents(&kvs).map_err(failed("not read"))?;
+            kvs.put(b"more", b"room").map_err(failed("not put"))?;
+            store.compact().map_err(failed("not compacted"))?;
+            store.close().map_err(failed("not closed"))?;
+            let disk = disk.reopen(&world, DiskOptions::default()).expect("a disk");
+            let store = open(&world, &disk).map_err(failed("not opened"))?;
+            let mut found = store.kvs("data").and_then(|kvs| contents(&kvs)).expect("readable");
+            if found.remove(b"more".as_slice()).is_none() || found != before {
+                return Err("something else is there than before".to_owned());
+            }
+            Ok(struck)
+        };
+        fail_every_call(CALLS, Effect::Fail(Failure::NoSpace), attempt)
+    });
+    assert!(attempts.expect("nothing is lost") > 20);
+}
+
 /// Returns true if one more of the script's writes leads from one state to the other.
 fn is_next(last: &State, found: &State) -> bool {
     let keys = last.keys().chain(found.keys());

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
@@ -35,6 +36,8 @@ pub(in crate::run) struct Output {
     mark: Mark,
     /// Cache for blocks that are likely to be read.
     cache: Option<Arc<BlockCache>>,
+    /// Counter of the bytes of files that are being written, and those of this one in it.
+    counted: Option<(Arc<AtomicU64>, u64)>,
     complete: bool,
 }
 
@@ -69,6 +72,7 @@ impl Output {
             offset: 0,
             mark: Mark::NONE,
             cache: None,
+            counted: None,
             complete: false,
         })
     }
@@ -76,6 +80,20 @@ impl Output {
     /// Puts blocks into a cache as well, as far as it has room for them.
     pub(in crate::run) fn cache_in(&mut self, pages: &Arc<BlockCache>) {
         self.cache = Some(Arc::clone(pages));
+    }
+
+    /// Counts the bytes of the file as long as it is being written.
+    pub(in crate::run) fn count_in(&mut self, counter: &Arc<AtomicU64>) {
+        self.counted = Some((Arc::clone(counter), 0));
+        self.count(self.file.as_ref().map_or(0, |file| file.len()));
+    }
+
+    fn count(&mut self, bytes: u64) {
+        if let Some((counter, before)) = &mut self.counted {
+            counter.fetch_add(bytes, Relaxed);
+            counter.fetch_sub(*before, Relaxed);
+            *before = bytes;
+        }
     }
 
     /// Puts a block into the cache that is about to be appended.
@@ -126,8 +144,9 @@ impl Output {
     pub(in crate::run) fn finish(mut self, last: &[u8]) -> Result<Arc<dyn BlockFile>, StoreError> {
         self.write()?;
         let end = self.offset + last.len() as u64;
+        self.file()?.set_len(end)?;
+        self.count(end);
         let file = self.file()?;
-        file.set_len(end)?;
         file.sync().map_err(|cause| self.failed("sync", cause))?;
         self.append(last)?;
         self.write()?;
@@ -142,6 +161,7 @@ impl Output {
             return Ok(());
         }
         self.grow(self.offset + self.filled as u64)?;
+        self.count(self.file()?.len());
         let whole = self.buffer.len();
         self.buffer.set_len(self.filled);
         let file = self.file()?;
@@ -186,6 +206,7 @@ fn free_part(directory: &dyn Directory) -> u64 {
 impl Drop for Output {
     fn drop(&mut self) {
         self.file = None;
+        self.count(0);
         if !self.complete {
             if let Some(pages) = &self.cache {
                 pages.forget(self.number);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use entresol_media::Directory;
 
@@ -122,6 +123,11 @@ impl RunWriter {
     /// are likely to be read, and then need not be read from disk.
     pub(crate) fn cache_in(&mut self, pages: &Arc<BlockCache>) {
         self.output.cache_in(pages);
+    }
+
+    /// Counts the bytes of the file as long as it is being written.
+    pub(crate) fn count_in(&mut self, counter: &Arc<AtomicU64>) {
+        self.output.count_in(counter);
     }
 
     /// Adds an entry. Its key must be greater than the last one, or equal with a smaller sequence

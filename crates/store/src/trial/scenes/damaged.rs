@@ -11,7 +11,7 @@ use crate::names::MANIFEST;
 use crate::{Kvdb, KvsOptions, check};
 
 /// Returns the disk as a process that is killed leaves it: with everything that it wrote.
-fn killed(world: &World, disk: &Disk) -> Result<Disk, String> {
+pub(super) fn killed(world: &World, disk: &Disk) -> Result<Disk, String> {
     disk.reopen(world, DiskOptions::default()).map_err(text)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn synced_tail() -> Told {
 }
 
 /// Names of all `Kvs`, or an error.
-fn names_of(world: &World, disk: &Disk) -> Result<Vec<String>, String> {
+pub(super) fn names_of(world: &World, disk: &Disk) -> Result<Vec<String>, String> {
     let store = Kvdb::open_read_only(disk.root(), options(), Arc::new(world.clone()));
     Ok(store.map_err(text)?.kvs_names())
 }

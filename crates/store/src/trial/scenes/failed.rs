@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use entresol_base::world::{Preemption, World};
 use entresol_media::PmemMode;
-use entresol_simulated::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
+use entresol_simulated::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
+};
 
 use super::crashed::is_kept;
+use super::damaged::{killed, names_of};
 use super::{Pairs, Told, all, create, failing, in_world, key, open, require, text};
 use crate::names;
 use crate::segment::Segment;
 use crate::segment::record::HEADER_BYTES;
-use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume};
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume, check};
 
 /// Number of random power cuts tried at each point.
 const CUTS: u32 = 8;
@@ -31,6 +34,56 @@ pub(super) fn last_word() -> Told {
         require(made.is_err(), "a manifest is saved after a sync that failed")?;
         require(kvs.get(b"key").is_ok(), "what is there can be read no more")
     })
+}
+
+/// The manifest finds room for nothing of an edit, or for a part of it, and then for no whole one
+/// either. The last one stays in force, writes go on, and so does the manifest once there is room.
+pub(super) fn no_room() -> Told {
+    in_world(Preemption::Never, |world, _| {
+        for room in [0, 1, 8, 40, 100] {
+            let disk = Disk::new(world, DiskOptions::default()).map_err(text)?;
+            let failed = |what: String| format!("with room for {room} bytes: {what}");
+            goes_on_without_room(world, &disk, room).map_err(failed)?;
+        }
+        let disk = Disk::new(world, DiskOptions::default()).map_err(text)?;
+        let (store, kvs) = create(world, &disk)?;
+        let (calls, effect) = (Calls::of(&[Call::Sync]), Effect::Fail(Failure::NoSpace));
+        disk.inject(FaultPlan::one(Fault { calls, nth: 1, repeat: Repeat::Once, effect }));
+        let told = store.create_kvs("two", KvsOptions::default()).err();
+        let is_last = matches!(told, Some(StoreError::Failed { .. }));
+        require(is_last, format!("a sync that failed for lack of room may be repeated: {told:?}"))?;
+        let made = store.create_kvs("two", KvsOptions::default());
+        require(made.is_err(), "a manifest is saved after a sync that failed")?;
+        require(kvs.put(b"key", b"after").is_err(), "a write follows a sync that failed")
+    })
+}
+
+fn goes_on_without_room(world: &World, disk: &Disk, room: u64) -> Told {
+    let (store, kvs) = create(world, disk)?;
+    kvs.put(b"key", b"value").map_err(text)?;
+    let capacity = Some(disk.used_bytes() + room);
+    disk.inject(FaultPlan { capacity, ..FaultPlan::default() });
+    for round in 0..3 {
+        let told = store.create_kvs("two", KvsOptions::default()).err();
+        let is_told = told.as_ref().is_some_and(StoreError::is_no_room);
+        require(is_told, format!("round {round}: {told:?}"))?;
+        kvs.put(b"key", &[round; 10]).map_err(text)?;
+        store.sync().map_err(text)?;
+        let left = killed(world, disk)?;
+        require(names_of(world, &left)? == ["one"], "what was refused is there")?;
+        let report = check(&killed(world, disk)?.root(), &mut |_| {}).map_err(text)?;
+        require(report.is_whole(), format!("{:?}", report.findings))?;
+    }
+    disk.inject(FaultPlan::default());
+    for name in ["two", "three"] {
+        store.create_kvs(name, KvsOptions::default()).map_err(text)?;
+    }
+    let names = names_of(world, &killed(world, disk)?)?;
+    require(names == ["one", "two", "three"], format!("there are {names:?}"))?;
+    store.close().map_err(text)?;
+    let (_store, kvs) = open(world, disk)?;
+    let found = kvs.get(b"key").map_err(text)?;
+    require(found == Some(vec![2; 10]), format!("{found:?} was found"))
 }
 
 /// A failed sync of names may have lost any name that was new, such as those of runs that other

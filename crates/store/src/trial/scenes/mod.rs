@@ -39,12 +39,13 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All scenes, by name.
-pub(crate) const ALL: [(&str, Scene); 57] = [
+pub(crate) const ALL: [(&str, Scene); 60] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is flushed is not missed", together::put_while_flushed),
     ("no write is kept waiting for a sync for longer than promised", late_syncs),
     ("a drive's budget of writes is kept over days", budget::kept_over_days),
     ("a failed sync is the last word", failed::last_word),
+    ("a lack of room for the manifest ends nothing", failed::no_room),
     ("a failed sync of names is the last word", failed::last_word_on_names),
     ("a failed sync is the last word wherever it is met", failed::last_word_anywhere),
     ("what a failed sync left is made durable", failed::left_to_the_next),
@@ -66,6 +67,8 @@ pub(crate) const ALL: [(&str, Scene); 57] = [
     ("saved read frequencies are believed if they are right", read_frequency::kept),
     ("damage is told", damage),
     ("a store is kept within its bound of space", space::kept_within_its_bound),
+    ("what a store's files take is told", space::explained),
+    ("what cannot be removed yet is told", space::explained_in_trouble),
     ("a batch is seen whole", together::batches_seen_whole),
     ("a snapshot has all up to its number", together::snapshots),
     ("what is acknowledged has nothing before it that is not", together::acknowledged_in_order),
