@@ -54,7 +54,7 @@ pub struct Worker {
     /// Bytes of values copied by write operations since `take_moved_bytes` was last called.
     moved_bytes: usize,
     /// Value that the last read has found, if the caller sends it from its place.
-    pinned: Option<Pinned>,
+    pinned: Option<Box<Pinned>>,
 }
 
 /// Result of the first attempt at a plain read.
@@ -513,14 +513,14 @@ impl Worker {
         }
         count(&self.counters.hits, 1);
         self.account.charge(Access::Read, key.len() + meta.value_len as usize);
-        self.pinned = pinned;
+        self.pinned = pinned.map(Box::new);
         Lookup::Hit(meta)
     }
 
     /// Returns the large value that the last read has found under [`GetOptions::pin`], if it has.
     #[inline]
     pub fn take_pinned(&mut self) -> Option<Pinned> {
-        self.pinned.take()
+        self.pinned.take().map(|pinned| *pinned)
     }
 
     /// Drops the item of a value that [`Damaged`] was told of, unless it has another one by now.

@@ -9,8 +9,11 @@ use super::table::Table;
 use crate::connection::Connection;
 use crate::slab::Key;
 
-/// Time that a large value may stand still on its way in, or on its way out once its item has gone.
-const STALL_MAX: Duration = Duration::from_secs(1);
+/// Time that a large value may stand still on its way in.
+const ARRIVAL_STALL_MAX: Duration = Duration::from_secs(1);
+/// Time that a large value may stand still on its way out once its item has gone: more than one
+/// interval between searches, since each of them tries to send more.
+const READER_STALL_MAX: Duration = Duration::from_secs(2);
 /// Time for which a value waits for those of other loops to give way: they are searched for stalled
 /// ones once a second.
 const WAIT_MAX: Duration = Duration::from_millis(2500);
@@ -49,17 +52,17 @@ pub(super) fn make_room(table: &mut Table, key: Key, now: Nanos) -> Option<Nanos
 /// Frees values that stand still on their way in, whose connections go on, and closes
 /// connections that alone keep the memory of a value and take nothing of it.
 pub(super) fn free_stalled(table: &mut Table, now: Nanos) {
-    let stalled = table.connections.iter().filter(|(_, connection)| {
-        connection.stalled_since.is_some_and(|since| now.since(since) >= STALL_MAX)
-    });
-    let is_arriving =
-        |connection: &Connection| connection.session.is_arriving() && !connection.is_held();
-    let (mut arriving, mut orphans) = (Vec::new(), Vec::new());
-    for (key, connection) in stalled {
-        if is_arriving(connection) {
-            arriving.push(key);
+    let (mut arriving, mut slow, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, connection) in table.connections.iter() {
+        let Some(since) = connection.stalled_since else { continue };
+        let stalled = now.since(since);
+        if connection.session.is_arriving() && !connection.is_held() {
+            if stalled >= ARRIVAL_STALL_MAX {
+                arriving.push(key);
+            }
         } else if connection.output.has_orphan() {
-            orphans.push(key);
+            let keys = if stalled >= READER_STALL_MAX { &mut stuck } else { &mut slow };
+            keys.push(key);
         }
     }
     for key in arriving {
@@ -67,7 +70,12 @@ pub(super) fn free_stalled(table: &mut Table, now: Nanos) {
             connection.session.give_up_arrival();
         }
     }
-    for key in orphans {
+    // The system tells of room in a socket only once a third of its buffer is free, which a slow
+    // client may take long for.
+    for key in slow {
+        table.enqueue(key);
+    }
+    for key in stuck {
         if let Some(connection) = table.connections.get(key)
             && let Some(seat) = table.seat(connection.seat)
         {

@@ -18,7 +18,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use entresol_base::{Nanos, Seconds};
-use entresol_cache::{DeleteOptions, KeyHash, OldValue, PendingRead, Store, Stored, Walk};
+use entresol_cache::{
+    DeleteOptions, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Walk,
+};
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
 
@@ -477,8 +479,10 @@ impl Command<'_> {
                 worker.store_upload(key, self.hash, now, store, upload)
             }
             Some(Arrived::NoRoom) => {
-                // As in memcached, an item that could not be replaced is not served any more.
-                worker.delete(key, self.hash, now, &DeleteOptions::default(), None);
+                if store.mode == StoreMode::Set && store.compare.is_none() {
+                    // As in memcached, an item that could not be replaced is not served any more.
+                    worker.delete(key, self.hash, now, &DeleteOptions::default(), None);
+                }
                 Stored::NoMemory
             }
         }
