@@ -20,7 +20,7 @@ const TURN_SHARE: u64 = 8;
 /// those behind them of what goes.
 const IN_VAIN_MAX: usize = 4 * EVICTIONS_MAX;
 /// Looks for room, where nothing can be evicted, before a store is refused.
-const WAITS_MAX: usize = 100;
+const WAITS_MAX: usize = 1000;
 
 /// Shards of writers, and that of upkeep.
 pub(crate) struct Writers {

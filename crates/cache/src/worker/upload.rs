@@ -198,7 +198,8 @@ impl std::fmt::Debug for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let segments = self.uncounted_segments();
-        self.shared.space().free_pieces(&segments);
+        self.shared.space().free_pieces(&self.list.segments);
+        // Counted until they are free: others that lack room wait for those that arrive.
+        self.uncounted_segments();
     }
 }

@@ -14,6 +14,9 @@ const ARRIVAL_STALL_MAX: Duration = Duration::from_secs(1);
 /// Time that a large value may stand still on its way out once its item has gone: more than one
 /// interval between searches, since each of them tries to send more.
 const READER_STALL_MAX: Duration = Duration::from_secs(2);
+/// Time without progress after which a value on its way in gives way to another: one that comes over
+/// a network has shorter pauses.
+const UNMOVED_MIN: Duration = Duration::from_millis(50);
 /// Time for which a value waits for those of other loops to give way: they are searched for stalled
 /// ones once a second.
 const WAIT_MAX: Duration = Duration::from_millis(2500);
@@ -30,7 +33,10 @@ pub(super) fn make_room(table: &mut Table, key: Key, now: Nanos) -> Option<Nanos
         connection.session.arrived_bytes() as u128 * unmoved.as_nanos()
     };
     let others = table.connections.iter().filter(|(other, connection)| {
-        *other != key && connection.seat == place && connection.stalled_since.is_some()
+        *other != key
+            && connection.seat == place
+            && connection.stalled_since.is_some()
+            && now.since(connection.moved_at) >= UNMOVED_MIN
     });
     let victim = others
         .map(|(other, connection)| (burden(connection), other))

@@ -156,7 +156,7 @@ fn clients_that_send_half_hold_up_no_client_that_sends_all() {
     let mut halves: Vec<Client> = (0..60).map(|_| Client::of(&running, "a")).collect();
     for (number, half) in halves.iter_mut().enumerate() {
         // Without time there is no telling who has not moved for long.
-        clock.advance(Duration::from_millis(1));
+        clock.advance(Duration::from_millis(5));
         half.send(format!("set half{number} 0 0 900000\r\n{}", "v".repeat(450_000)).as_bytes());
         client.ask("set k 0 0 1\nv\nget k\n", "STORED\nVALUE k 0 1\nv\nEND\n");
     }
