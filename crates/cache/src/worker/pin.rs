@@ -74,36 +74,45 @@ impl Pin {
         let expected = self.list.checksums.get(records.cut.chunk_number(at as u64))?;
         let checksum = match chunk.piece.and_then(|piece| self.list.segments.get(piece)) {
             Some(&id) => records.checksum_piece(id, chunk.offset, chunk.bytes, 0),
-            None => {
-                let start = at - (self.len() - self.rest.len());
-                crc32c(self.rest.get(start..start + chunk.bytes)?)
-            }
+            None => crc32c(self.in_rest(at as u64, chunk.bytes)),
         };
         (checksum == *expected).then_some(at + chunk.bytes)
     }
 
+    /// Iterates over the pieces that hold a range of the value: each with its segment, the offset in
+    /// it, and the bytes there.
+    fn in_pieces(&self, mut at: u64, len: usize) -> impl Iterator<Item = (u32, u64, usize)> {
+        let segment_bytes = self.shared.records().segment_bytes;
+        let end = (at + len as u64).min(self.rest_at());
+        std::iter::from_fn(move || {
+            let offset = at % segment_bytes;
+            let bytes = end.saturating_sub(at).min(segment_bytes - offset);
+            let id = *self.list.segments.get((at / segment_bytes) as usize)?;
+            at += bytes;
+            (bytes > 0).then_some((id, offset, bytes as usize))
+        })
+    }
+
+    /// Returns the bytes of a range of the value that lie in its rest.
+    fn in_rest(&self, at: u64, len: usize) -> &[u8] {
+        let start = at.saturating_sub(self.rest_at()) as usize;
+        let end = (at + len as u64).saturating_sub(self.rest_at()) as usize;
+        self.rest.get(start..end).unwrap_or_default()
+    }
+
+    /// Returns the offset of the rest in the value.
+    fn rest_at(&self) -> u64 {
+        self.list.value_len - self.rest.len() as u64
+    }
+
     /// Appends the parts that hold a range of a value in DRAM.
-    pub(super) fn append_parts<'a>(
-        &'a self,
-        mut at: u64,
-        mut len: usize,
-        parts: &mut Vec<SendPart<'a>>,
-    ) {
+    pub(super) fn append_parts<'a>(&'a self, at: u64, len: usize, parts: &mut Vec<SendPart<'a>>) {
         let records = self.shared.records();
-        let rest_at = self.list.value_len - self.rest.len() as u64;
-        while len > 0 && at < rest_at {
-            let inside = at % records.segment_bytes;
-            let bytes = (len as u64).min(records.segment_bytes - inside).min(rest_at - at);
-            let id = self.list.segments[(at / records.segment_bytes) as usize];
-            let (offset, bytes) = (records.base_of(id) + inside, bytes as usize);
-            parts.push(records.arena.send_part(offset, bytes));
-            at += bytes as u64;
-            len -= bytes;
-        }
-        let start = at.saturating_sub(rest_at) as usize;
-        if let Some(rest) = self.rest.get(start..start + len).filter(|rest| !rest.is_empty()) {
-            parts.push(SendPart::bytes(rest));
-        }
+        let part =
+            |(id, offset, bytes)| records.arena.send_part(records.base_of(id) + offset, bytes);
+        parts.extend(self.in_pieces(at, len).map(part));
+        let rest = self.in_rest(at, len);
+        parts.extend((!rest.is_empty()).then(|| SendPart::bytes(rest)));
     }
 
     /// Appends the value to `out`; returns false if it is damaged.
@@ -132,24 +141,13 @@ impl Pin {
     }
 
     /// Appends a part of the value, unchecked.
-    pub(super) fn append_range(&self, mut at: u64, mut len: usize, out: &mut Vec<u8>) -> bool {
+    pub(super) fn append_range(&self, at: u64, len: usize, out: &mut Vec<u8>) -> bool {
         let records = self.shared.records();
-        let rest_at = self.list.value_len - self.rest.len() as u64;
-        while len > 0 && at < rest_at {
-            let offset = at % records.segment_bytes;
-            let bytes = (len as u64).min(records.segment_bytes - offset).min(rest_at - at);
-            let piece = (at / records.segment_bytes) as usize;
-            let Some(id) = self.list.segments.get(piece) else { return false };
-            if !records.append_piece(*id, offset, bytes as usize, out) {
-                return false;
-            }
-            at += bytes;
-            len -= bytes as usize;
-        }
-        let start = at.saturating_sub(rest_at) as usize;
-        let Some(rest) = self.rest.get(start..start + len) else { return len == 0 };
-        out.extend_from_slice(rest);
-        true
+        let mut pieces = self.in_pieces(at, len);
+        let is_inside =
+            pieces.all(|(id, offset, bytes)| records.append_piece(id, offset, bytes, out));
+        out.extend_from_slice(self.in_rest(at, len));
+        is_inside
     }
 }
 

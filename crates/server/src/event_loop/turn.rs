@@ -195,7 +195,7 @@ impl Turns {
             connection.stalled_since = None;
         }
         connection.runnable = !matches!(turn.then, Then::Read { .. } | Then::Close);
-        let (mut throttled_until, mut makes_room) = (None, false);
+        let (mut throttled_until, mut parked_until, mut makes_room) = (None, None, false);
         match turn.then {
             Then::Read { needed } => {
                 connection.needed = needed;
@@ -204,10 +204,7 @@ impl Turns {
                 }
             }
             Then::Yield => seat.seat.counters.conn_yields.count(),
-            Then::Park { until } => {
-                connection.parked_until = Some(until);
-                self.parked.add(key, until);
-            }
+            Then::Park { until } => parked_until = Some(until),
             Then::Throttle { until } => throttled_until = Some(until),
             Then::Fetch(read) => seat.reads.fetch(key, connection, read),
             Then::MakeRoom => makes_room = true,
@@ -238,7 +235,10 @@ impl Turns {
             std::mem::swap(&mut connection.output, &mut self.output);
             seat.reads.fill_holes(key, connection);
         }
-        if makes_room && let Some(until) = large::make_room(table, key, now) {
+        if makes_room {
+            parked_until = large::make_room(table, key, now);
+        }
+        if let Some(until) = parked_until {
             self.park(table, key, until);
         }
         if let Some(until) = throttled_until {

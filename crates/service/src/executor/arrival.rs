@@ -28,7 +28,7 @@ pub(super) struct Arrival {
 #[derive(Debug)]
 pub(super) enum Arrived {
     /// Written to its place.
-    Value { upload: Upload, len: usize },
+    Value(Upload),
     /// Skipped, since the quota had no room for it.
     NoRoom,
 }
@@ -53,31 +53,15 @@ impl Arrival {
         let Step::Request { request: Request::Store(_) | Request::MetaSet(_), .. } = step else {
             return None;
         };
-        let value = Arrived::Value { upload, len };
+        let value = Arrived::Value(upload);
         Some((Arrival { line: line.to_vec(), value, missing: len }, end))
     }
 
-    /// Returns the bytes of the value that were written to their place.
-    pub(super) fn written(&self) -> usize {
+    /// Returns the value, unless it is skipped.
+    pub(super) fn upload(&self) -> Option<&Upload> {
         match &self.value {
-            Arrived::Value { upload, .. } => upload.written(),
-            Arrived::NoRoom => 0,
-        }
-    }
-
-    /// Returns true if others arrive at the tenant as well.
-    pub(super) fn is_beside_others(&self) -> bool {
-        match &self.value {
-            Arrived::Value { upload, .. } => upload.is_beside_others(),
-            Arrived::NoRoom => false,
-        }
-    }
-
-    /// Returns the bytes of buffers for what lies in no place of its own.
-    pub(super) fn buffered_bytes(&self) -> usize {
-        match &self.value {
-            Arrived::Value { upload, .. } => upload.buffered_bytes(),
-            Arrived::NoRoom => 0,
+            Arrived::Value(upload) => Some(upload),
+            Arrived::NoRoom => None,
         }
     }
 
@@ -86,7 +70,7 @@ impl Arrival {
     fn take_in(&mut self, input: &[u8], seat: &mut Seat, now: Seconds) -> usize {
         let bytes = input.get(..self.missing).unwrap_or(input);
         let taken = match &mut self.value {
-            Arrived::Value { upload, .. } => upload.write(&mut seat.worker, bytes, now),
+            Arrived::Value(upload) => upload.write(&mut seat.worker, bytes, now),
             Arrived::NoRoom => bytes.len(),
         };
         self.missing -= taken;
@@ -102,7 +86,7 @@ impl Arrival {
         seat: &mut Seat,
         now: Seconds,
     ) -> Option<io::Result<usize>> {
-        let Arrived::Value { upload, .. } = &mut self.value else { return None };
+        let Arrived::Value(upload) = &mut self.value else { return None };
         let received = upload.receive(&mut seat.worker, socket, most, now)?;
         self.missing -= received.as_ref().copied().unwrap_or(0);
         Some(received)
@@ -118,7 +102,7 @@ impl Arrived {
     /// Returns the bytes of the value.
     pub(super) fn len(&self) -> usize {
         match self {
-            Arrived::Value { len, .. } => *len,
+            Arrived::Value(upload) => upload.len(),
             Arrived::NoRoom => 0,
         }
     }

@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 
 use entresol_base::{Nanos, Seconds};
 use entresol_cache::{
-    DeleteOptions, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Walk,
+    DeleteOptions, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Upload, Walk,
 };
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
@@ -87,24 +87,28 @@ impl Session {
         self.arrival.is_some()
     }
 
+    fn upload(&self) -> Option<&Upload> {
+        self.arrival.as_ref()?.upload()
+    }
+
     /// Returns the bytes of that value that have arrived.
     #[inline]
     #[must_use]
     pub fn arrived_bytes(&self) -> usize {
-        self.arrival.as_ref().map_or(0, |arrival| arrival.written())
+        self.upload().map_or(0, Upload::written)
     }
 
     /// Returns true if other large values arrive at the tenant as well.
     #[must_use]
     pub fn arrives_beside_others(&self) -> bool {
-        self.arrival.as_ref().is_some_and(|arrival| arrival.is_beside_others())
+        self.upload().is_some_and(Upload::is_beside_others)
     }
 
     /// Returns the bytes of buffers that the session holds for that value.
     #[inline]
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
-        self.arrival.as_ref().map_or(0, |arrival| arrival.buffered_bytes())
+        self.upload().map_or(0, Upload::buffered_bytes)
     }
 
     /// Receives the next bytes of that value, at most so many, from a socket into their place.
@@ -475,9 +479,7 @@ impl Command<'_> {
         let (worker, now) = (&mut self.seat.worker, self.now.seconds);
         match self.arrived.take() {
             None => worker.store(key, self.hash, now, store, self.old),
-            Some(Arrived::Value { upload, .. }) => {
-                worker.store_upload(key, self.hash, now, store, upload)
-            }
+            Some(Arrived::Value(upload)) => worker.store_upload(key, self.hash, now, store, upload),
             Some(Arrived::NoRoom) => {
                 if store.mode == StoreMode::Set && store.compare.is_none() {
                     // As in memcached, an item that could not be replaced is not served any more.

@@ -32,12 +32,12 @@ struct Inserted {
     value: Pinned,
 }
 
-/// Place of a byte of the replies.
-enum Place {
-    /// First of these bytes.
+/// Part of a range of the replies.
+enum Part {
+    /// These bytes.
     Bytes(Range<usize>),
-    /// Byte `from` of a large value.
-    Value { number: usize, from: usize },
+    /// Range of the large value with this number.
+    Value(usize, Range<usize>),
 }
 
 /// A reply whose value must be read from a block file.
@@ -115,23 +115,14 @@ impl Output {
     /// # Errors
     /// Those of the system call; [`io::ErrorKind::InvalidData`] if a value is damaged.
     pub fn send(&mut self, socket: BorrowedFd<'_>, sent: usize, most: usize) -> io::Result<usize> {
-        let end = self.len().min(sent + most);
-        self.check(sent, end)?;
-        let (mut parts, mut at) = (Vec::new(), sent);
-        while at < end {
-            at += match self.place(at) {
-                Place::Bytes(range) => {
-                    let len = range.len().min(end - at);
-                    parts.push(SendPart::bytes(&self.bytes[range][..len]));
-                    len
+        let mut parts = Vec::new();
+        for part in self.checked_parts(sent, most)? {
+            match part {
+                Part::Bytes(range) => parts.push(SendPart::bytes(&self.bytes[range])),
+                Part::Value(number, range) => {
+                    self.values[number].value.append_parts(range.start, range.len(), &mut parts);
                 }
-                Place::Value { number, from } => {
-                    let value = &self.values[number].value;
-                    let len = (value.len() - from).min(end - at);
-                    value.append_parts(from, len, &mut parts);
-                    len
-                }
-            };
+            }
         }
         send_parts(socket, &parts)
     }
@@ -141,58 +132,51 @@ impl Output {
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] if a value is damaged.
     pub fn copy(&mut self, sent: usize, most: usize, out: &mut Vec<u8>) -> io::Result<()> {
-        let end = self.len().min(sent + most);
-        self.check(sent, end)?;
-        let mut at = sent;
-        while at < end {
-            at += match self.place(at) {
-                Place::Bytes(range) => {
-                    let len = range.len().min(end - at);
-                    out.extend_from_slice(&self.bytes[range][..len]);
-                    len
+        for part in self.checked_parts(sent, most)? {
+            match part {
+                Part::Bytes(range) => out.extend_from_slice(&self.bytes[range]),
+                Part::Value(number, range) => {
+                    self.values[number].value.append_range(range.start, range.len(), out);
                 }
-                Place::Value { number, from } => {
-                    let value = &self.values[number].value;
-                    let len = (value.len() - from).min(end - at);
-                    value.append_range(from, len, out);
-                    len
-                }
-            };
+            }
         }
         Ok(())
     }
 
-    /// Checks the values in a range of the replies.
-    fn check(&mut self, start: usize, end: usize) -> io::Result<()> {
-        let mut at = start;
+    /// Returns the parts of at most so many bytes of the replies, from byte `start` of them on, once
+    /// the values among them are checked that far.
+    fn checked_parts(&mut self, start: usize, most: usize) -> io::Result<Vec<Part>> {
+        let (mut parts, mut at, end) = (Vec::new(), start, self.len().min(start + most));
         while at < end {
-            at += match self.place(at) {
-                Place::Bytes(range) => range.len(),
-                Place::Value { number, from } => {
-                    let value = &mut self.values[number].value;
-                    let len = (value.len() - from).min(end - at);
-                    value.check_to(from + len).map_err(|Damaged| io::ErrorKind::InvalidData)?;
-                    len
+            let part = self.part(at, end);
+            at += match &part {
+                Part::Bytes(range) => range.len(),
+                Part::Value(number, range) => {
+                    let checked = self.values[*number].value.check_to(range.end);
+                    checked.map_err(|Damaged| io::ErrorKind::InvalidData)?;
+                    range.len()
                 }
             };
+            parts.push(part);
         }
-        Ok(())
+        Ok(parts)
     }
 
-    /// Returns the place of a byte before the end of the replies.
-    fn place(&self, at: usize) -> Place {
+    /// Returns the part that begins at a byte before the end of the replies, and ends at `end` at
+    /// the latest.
+    fn part(&self, at: usize, end: usize) -> Part {
         let mut before = 0;
-        for (number, inserted) in self.values.iter().enumerate() {
-            let start = inserted.at + before;
+        for (number, Inserted { at: place, value }) in self.values.iter().enumerate() {
+            let start = place + before;
             if at < start {
-                return Place::Bytes(at - before..inserted.at);
+                return Part::Bytes(at - before..end.min(start) - before);
             }
-            if at < start + inserted.value.len() {
-                return Place::Value { number, from: at - start };
+            if at < start + value.len() {
+                return Part::Value(number, at - start..(end - start).min(value.len()));
             }
-            before += inserted.value.len();
+            before += value.len();
         }
-        Place::Bytes(at - before..self.bytes.len())
+        Part::Bytes(at - before..end - before)
     }
 
     /// Appends a fixed reply unless the client wants none.
