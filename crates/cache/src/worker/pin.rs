@@ -79,8 +79,8 @@ impl Pin {
         (checksum == *expected).then_some(at + chunk.bytes)
     }
 
-    /// Iterates over the pieces that hold a range of the value: each with its segment, the offset in
-    /// it, and the bytes there.
+    /// Iterates over the pieces that hold a range of the value: each with its segment, the offset
+    /// in it, and the bytes there.
     fn in_pieces(&self, mut at: u64, len: usize) -> impl Iterator<Item = (u32, u64, usize)> {
         let segment_bytes = self.shared.records().segment_bytes;
         let end = (at + len as u64).min(self.rest_at());

@@ -14,8 +14,8 @@ const ARRIVAL_STALL_MAX: Duration = Duration::from_secs(1);
 /// Time that a large value may stand still on its way out once its item has gone: more than one
 /// interval between searches, since each of them tries to send more.
 const READER_STALL_MAX: Duration = Duration::from_secs(2);
-/// Time without progress after which a value on its way in gives way to another: one that comes over
-/// a network has shorter pauses.
+/// Time without progress after which a value on its way in gives way to another: one that comes
+/// over a network has shorter pauses.
 const UNMOVED_MIN: Duration = Duration::from_millis(50);
 /// Time for which a value waits for those of other loops to give way: they are searched for stalled
 /// ones once a second.

@@ -143,8 +143,8 @@ impl Output {
         Ok(())
     }
 
-    /// Returns the parts of at most so many bytes of the replies, from byte `start` of them on, once
-    /// the values among them are checked that far.
+    /// Returns the parts of at most so many bytes of the replies, from byte `start` of them on,
+    /// once the values among them are checked that far.
     fn checked_parts(&mut self, start: usize, most: usize) -> io::Result<Vec<Part>> {
         let (mut parts, mut at, end) = (Vec::new(), start, self.len().min(start + most));
         while at < end {
