@@ -107,18 +107,41 @@ pub(super) unsafe fn checksum(from: *const u8, len: usize, before: u32) -> u32 {
 /// As for [`checksum`], of the three streams.
 unsafe fn three_streams(from: *const u8, first: u64) -> [u64; 3] {
     let (mut a, mut b, mut c) = (first, 0_u64, 0_u64);
+    // The next three streams are fetched meanwhile: each is a page, whose beginning the processor
+    // does not foresee.
     // SAFETY: the loop reads three streams from `from` on; assembly may read what other threads
-    // write.
+    // write, and a prefetch may go to any address.
     unsafe {
         asm!(
             "2:",
+            "prefetcht0 [{from} + {at} + 3 * {stream}]",
+            "prefetcht0 [{from} + {at} + 4 * {stream}]",
+            "prefetcht0 [{from} + {at} + 5 * {stream}]",
             "crc32 {a}, qword ptr [{from} + {at}]",
             "crc32 {b}, qword ptr [{from} + {at} + {stream}]",
             "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream}]",
             "crc32 {a}, qword ptr [{from} + {at} + 8]",
             "crc32 {b}, qword ptr [{from} + {at} + {stream} + 8]",
             "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream} + 8]",
-            "add {at}, 16",
+            "crc32 {a}, qword ptr [{from} + {at} + 16]",
+            "crc32 {b}, qword ptr [{from} + {at} + {stream} + 16]",
+            "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream} + 16]",
+            "crc32 {a}, qword ptr [{from} + {at} + 24]",
+            "crc32 {b}, qword ptr [{from} + {at} + {stream} + 24]",
+            "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream} + 24]",
+            "crc32 {a}, qword ptr [{from} + {at} + 32]",
+            "crc32 {b}, qword ptr [{from} + {at} + {stream} + 32]",
+            "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream} + 32]",
+            "crc32 {a}, qword ptr [{from} + {at} + 40]",
+            "crc32 {b}, qword ptr [{from} + {at} + {stream} + 40]",
+            "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream} + 40]",
+            "crc32 {a}, qword ptr [{from} + {at} + 48]",
+            "crc32 {b}, qword ptr [{from} + {at} + {stream} + 48]",
+            "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream} + 48]",
+            "crc32 {a}, qword ptr [{from} + {at} + 56]",
+            "crc32 {b}, qword ptr [{from} + {at} + {stream} + 56]",
+            "crc32 {c}, qword ptr [{from} + {at} + 2 * {stream} + 56]",
+            "add {at}, 64",
             "cmp {at}, {stream}",
             "jne 2b",
             a = inout(reg) a,
