@@ -141,8 +141,9 @@ impl Transfer {
     }
 }
 
-/// Bytes of large values that are checked and then sent while the processor's caches have them.
-const SENT_AT_ONCE: usize = 256 << 10;
+/// Bytes of large values that are checked and then sent while the processor's caches have them:
+/// each system call sends so much and wakes the client once.
+const SENT_AT_ONCE: usize = 1 << 20;
 /// Bytes of large values that are copied to be encrypted.
 const COPIED_AT_ONCE: usize = 64 << 10;
 
