@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo build --release --package entresol-bench --example instructions
 //! for n in 10000 30000; do
-//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+//!     valgrind --tool=callgrind --callgrind-out-file=target/counts.out \
 //!         target/release/examples/instructions get $n 100 2>&1 | grep Collected
 //! done
 //! ```

@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo build --release --package entresol-store --example counted
 //! for n in 10000 30000; do
-//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+//!     valgrind --tool=callgrind --callgrind-out-file=target/counts.out \
 //!         target/release/examples/counted get $n "$(mktemp -d)/store" 2>&1 | grep Collected
 //! done
 //! ```
