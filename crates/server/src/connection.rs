@@ -144,6 +144,9 @@ impl Transfer {
 /// Bytes of large values that are checked and then sent while the processor's caches have them:
 /// each system call sends so much and wakes the client once.
 const SENT_AT_ONCE: usize = 1 << 20;
+/// Bytes of a large value that are progress: a client that sends fewer in the time for which a value
+/// may stand still holds its room for nothing.
+const TRICKLE_BYTES: usize = 16 << 10;
 /// Bytes of large values that are copied to be encrypted.
 const COPIED_AT_ONCE: usize = 64 << 10;
 
@@ -186,6 +189,8 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Time since which a request has been incomplete or a reply not taken.
     pub(crate) stalled_since: Option<Nanos>,
+    /// Bytes of the value that arrives which have come since then.
+    pub(crate) trickled: usize,
     /// Time since which there has been no room for the value that arrives.
     pub(crate) lacks_room_since: Option<Nanos>,
     /// Time at which bytes last moved in either direction.
@@ -236,6 +241,7 @@ impl Connection {
             closing: false,
             queued: false,
             stalled_since: None,
+            trickled: 0,
             lacks_room_since: None,
             moved_at: Nanos(0),
             backlog_since: Nanos(0),
@@ -280,6 +286,20 @@ impl Connection {
         let arriving = self.session.buffered_bytes();
         let pinned = self.output.buffered_bytes();
         self.input.capacity() + arriving + replies + pinned + reading + self.stream.held_bytes()
+    }
+
+    /// Notes bytes that have come. Few bytes of a large value are no progress.
+    pub(crate) fn note_received(&mut self, bytes: usize, now: Nanos) {
+        self.moved_at = now;
+        if !self.session.is_arriving() {
+            self.trickled = 0;
+            return;
+        }
+        self.trickled += bytes;
+        if self.trickled >= TRICKLE_BYTES {
+            self.trickled = 0;
+            self.stalled_since = None;
+        }
     }
 
     /// Sends as much of the backlog as the client takes, but no more than `most` bytes.

@@ -192,7 +192,9 @@ impl Turns {
         connection.unanswered += turn.requests;
         if turn.consumed > 0 || connection.session.is_listing() {
             connection.guard.client.is_active(now);
-            connection.stalled_since = None;
+            if connection.trickled == 0 || !connection.session.is_arriving() {
+                connection.stalled_since = None;
+            }
         }
         connection.runnable = !matches!(turn.then, Then::Read { .. } | Then::Close);
         let (mut throttled_until, mut parked_until, mut makes_room) = (None, None, false);
@@ -416,7 +418,7 @@ fn receive(
     };
     match transfer {
         Transfer::Bytes(count) => {
-            connection.moved_at = now.nanos;
+            connection.note_received(count, now.nanos);
             seat.seat.counters.bytes_read.add(count as u64);
             // A short read has emptied the socket; further bytes bring a new event.
             connection.readable = count == offered
@@ -459,9 +461,6 @@ fn receive_in_place(
     }
     let (session, socket) = (&mut connection.session, connection.stream.plain_socket()?);
     let received = session.receive(socket, TURN_BYTES, &mut seat.seat, now)?;
-    if received.as_ref().is_ok_and(|&bytes| bytes > 0) {
-        connection.stalled_since = None;
-    }
     // The room ends where the next piece begins, which says nothing about the socket.
     let offered = received.as_ref().copied().unwrap_or(0);
     Some((Transfer::of(received), offered))

@@ -121,6 +121,42 @@ fn a_value_that_stands_still_on_its_way_in_is_freed_and_then_refused() {
 }
 
 #[test]
+fn a_value_that_comes_byte_by_byte_holds_no_room_but_a_slow_one_is_stored() {
+    let (running, clock) = start_with_clock();
+    let (mut client, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    let before = segments(&running);
+    let text = set("k", &value(1, LEN));
+    let (front, back) = text.split_at(text.len() - 150_000);
+    client.send(front);
+    eventually("most of the value has arrived", || segments(&running) >= before + 5);
+    // 20,000 bytes in 400 ms: if they are seen one step later, that is still within a second.
+    for part in back.chunks(20_000) {
+        clock.advance(Duration::from_millis(400));
+        other.ask("mn\n", "MN\n");
+        client.send(part);
+        other.ask("mn\n", "MN\n");
+    }
+    client.expect("STORED\r\n");
+    client.send(b"delete k\r\n");
+    client.expect("DELETED\r\n");
+    // The segment of its record stays open.
+    let before = segments(&running);
+    client.send(front);
+    eventually("most of the value has arrived again", || segments(&running) >= before + 5);
+    let mut sent = 0;
+    eventually("its room is back", || {
+        client.send(&back[sent..=sent]);
+        sent += 1;
+        clock.advance(Duration::from_millis(300));
+        other.ask("mn\n", "MN\n");
+        segments(&running) == before
+    });
+    client.send(&back[sent..]);
+    client.expect("SERVER_ERROR out of memory storing object\r\n");
+    running.stop().unwrap();
+}
+
+#[test]
 fn a_value_that_is_being_sent_stays_whole_and_is_let_go_by_a_client_that_takes_nothing() {
     let (running, clock) = start_with_clock();
     let (mut reader, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
