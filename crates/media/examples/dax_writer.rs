@@ -7,6 +7,9 @@
 //! `dax_writer careless FILE` is the control: it maps the file without `MAP_SYNC`, makes nothing
 //! durable, and claims that it did; `dax_writer doubt FILE ACKED` is its check.
 //!
+//! FILE may be a DAX device, which holds all records. What is acknowledged then begins with
+//! `device`, so that two writers can share an output.
+//!
 //! Every byte of record N follows from N, so all files follow from the number of the last record. A
 //! record is its number, stored last, followed by its bytes. Records are packed without regard to
 //! cache lines or pages, a file grows in small steps, and there are many files, since new pages,
@@ -16,8 +19,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use entresol_media::{Direct, PmemMode, RegionKind, RegionOptions};
+use entresol_media::{Direct, PmemMode, RegionKind, RegionOptions, files};
 
 const MAGIC: [u8; 8] = *b"daxtrial";
 /// Offset of the first record.
@@ -28,6 +32,11 @@ const FILE_BYTES: u64 = 4 * STEP_BYTES;
 /// Bytes of the control's only file. It never grows, since growing makes everything durable.
 const CARELESS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES_MAX: u64 = 6000;
+/// Pause behind each record on a device, which would otherwise be full after some seconds: nothing
+/// there takes time, neither growth nor new files.
+const DEVICE_PAUSE: Duration = Duration::from_millis(5);
+/// Bytes that are compared at once.
+const COMPARED_BYTES: usize = 4096;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -40,6 +49,9 @@ fn main() -> ExitCode {
     };
     let result = match arguments[..] {
         ["write", file] => write(Path::new(file)),
+        ["check", file, acked] if files::is_character_device(Path::new(file)) => {
+            check(file, acked, u64::MAX)
+        }
         ["check", file, acked] => check(file, acked, FILE_BYTES),
         ["careless", file] => careless(Path::new(file)),
         ["doubt", file, acked] => check(file, acked, CARELESS_BYTES),
@@ -140,17 +152,27 @@ impl End {
     /// Fails unless only a part of the next record lies behind the end.
     fn nothing_follows(&self, region: &Direct) -> Result<(), Error> {
         let next = bytes_of(self.last + 1);
-        let mut rest = vec![0; (region.len() - self.offset) as usize];
-        region.read(self.offset, &mut rest);
-        let expected = [0; 8].iter().chain(&next).copied().chain(std::iter::repeat(0));
-        match rest.iter().zip(expected).position(|(&is, may)| is != 0 && is != may) {
-            Some(at) => {
-                let (at, index) = (self.offset + at as u64, self.index);
-                Err(format!("byte {at} of file {index}, behind the last record, is nobody's")
-                    .into())
+        let of_next: Vec<u8> = [0; 8].iter().chain(&next).copied().collect();
+        let mut at = self.offset;
+        while at < region.len() {
+            let mut rest = [0; COMPARED_BYTES];
+            let rest = &mut rest[..(region.len() - at).min(COMPARED_BYTES as u64) as usize];
+            region.read(at, rest);
+            let expected = of_next.iter().skip((at - self.offset) as usize).copied();
+            let expected = expected.chain(std::iter::repeat(0));
+            if rest.iter().any(|&byte| byte != 0)
+                && let Some(byte) =
+                    rest.iter().zip(expected).position(|(&is, may)| is != 0 && is != may)
+            {
+                let (at, index) = (at + byte as u64, self.index);
+                return Err(format!(
+                    "byte {at} of file {index}, behind the last record, is nobody's"
+                )
+                .into());
             }
-            None => Ok(()),
+            at += rest.len() as u64;
         }
+        Ok(())
     }
 }
 
@@ -158,7 +180,8 @@ impl End {
 fn find_end(first: &Path, file_bytes: u64) -> Result<End, Error> {
     let mut end = End { last: 0, index: 0, offset: START };
     while file_of(first, end.index).exists() {
-        let options = RegionOptions { magic: Some(MAGIC), ..RegionOptions::default() };
+        let pmem = files::is_character_device(first).then(PmemMode::default);
+        let options = RegionOptions { magic: Some(MAGIC), pmem, ..RegionOptions::default() };
         let region = Direct::open(&file_of(first, end.index), &options)?;
         if !end.pass(&region, file_bytes)? {
             end.nothing_follows(&region)?;
@@ -173,6 +196,9 @@ fn find_end(first: &Path, file_bytes: u64) -> Result<End, Error> {
 }
 
 fn write(first: &Path) -> Result<(), Error> {
+    if files::is_character_device(first) {
+        return write_device(first);
+    }
     let End { last, mut index, mut offset } = find_end(first, FILE_BYTES)?;
     let mut region = open(&file_of(first, index), STEP_BYTES)?;
     say(&format!("write: {last} records in {index} full files, {:?}", region.flush_kind()));
@@ -190,6 +216,28 @@ fn write(first: &Path) -> Result<(), Error> {
         put(&region, offset, number, &bytes);
         offset = behind(offset, &bytes);
         say(&format!("ack {number}."));
+    }
+    Ok(())
+}
+
+fn write_device(device: &Path) -> Result<(), Error> {
+    // Opened first, since the engine marks an unused device then.
+    drop(open(device, STEP_BYTES)?);
+    let End { last, index: 0, mut offset } = find_end(device, u64::MAX)? else {
+        return Err("the device is full".into());
+    };
+    let region = open(device, STEP_BYTES)?;
+    let (bytes, flush) = (region.len(), region.flush_kind());
+    say(&format!("device write: {last} records, {offset} of {bytes} bytes, {flush:?}"));
+    for number in last + 1.. {
+        let bytes = bytes_of(number);
+        if behind(offset, &bytes) > region.len() {
+            return Err("the device is full".into());
+        }
+        put(&region, offset, number, &bytes);
+        offset = behind(offset, &bytes);
+        say(&format!("device ack {number}."));
+        std::thread::sleep(DEVICE_PAUSE);
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use crate::access::Access;
-use crate::medium::{MediumKind, MediumSpec};
+use crate::medium::{self, MediumKind, MediumSpec};
 
 /// Units of cost in a nanosecond.
 pub(crate) const UNITS_PER_NS: u64 = 16;
@@ -33,7 +33,7 @@ const SLOPE_BITS: u32 = 16;
 /// Suffix that a medium's path gets in the name of its table.
 const SUFFIX: &str = ".costs.json";
 /// Name of the table for the process's own memory.
-const DRAM_TABLE: &str = "dram.costs.json";
+const DRAM: &str = "dram";
 /// Version of the saved form.
 const FORMAT: u32 = 3;
 /// Maximum cost of an access of up to 4 KiB: it still fits 32 bits of units.
@@ -396,19 +396,33 @@ impl CostTable {
 
 /// Returns the path at which the table of a medium is looked for, and to which `entresol profile`
 /// saves it: beside the medium, as `PATH.costs.json`. The table of the process's own memory is
-/// `dram.costs.json` in `$STATE_DIRECTORY` (which systemd sets for a service),
-/// `$XDG_STATE_HOME/entresol` or `~/.local/state/entresol`; the first of these variables that is
-/// set decides. A model has no path.
+/// `dram.costs.json`, and that of a device in `/dev` has its name; both are in `$STATE_DIRECTORY`
+/// (which systemd sets for a service), `$XDG_STATE_HOME/entresol` or `~/.local/state/entresol`; the
+/// first of these variables that is set decides. A model has no path.
 #[must_use]
 pub fn place_of(medium: &MediumSpec) -> Option<PathBuf> {
-    match medium {
-        MediumSpec::Dram => Some(state_directory(&|name| std::env::var_os(name))?.join(DRAM_TABLE)),
-        MediumSpec::Pmem { path, .. } => Some(with_suffix(path, SUFFIX)),
-        MediumSpec::File { path, model: None } => Some(with_suffix(path, SUFFIX)),
-        MediumSpec::File { path, model: Some(model) } => {
-            Some(with_suffix(path, &format!(".{}{SUFFIX}", model.name())))
+    place_by(medium, &|name| std::env::var_os(name))
+}
+
+fn place_by(medium: &MediumSpec, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let (path, suffix) = match medium {
+        MediumSpec::Dram => (Path::new(DRAM), SUFFIX.to_owned()),
+        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, model: None } => {
+            (path.as_path(), SUFFIX.to_owned())
         }
-        MediumSpec::Model(_) => None,
+        MediumSpec::File { path, model: Some(model) } => {
+            (path.as_path(), format!(".{}{SUFFIX}", model.name()))
+        }
+        MediumSpec::Model(_) => return None,
+    };
+    let of_state = matches!(medium, MediumSpec::Dram) || medium::is_device(path);
+    match of_state {
+        // The directory of devices is in memory, and not ours.
+        true => {
+            let directory = state_directory(variable)?;
+            Some(directory.join(with_suffix(Path::new(path.file_name()?), &suffix)))
+        }
+        false => Some(with_suffix(path, &suffix)),
     }
 }
 
@@ -564,11 +578,16 @@ mod tests {
     }
 
     #[test]
-    fn a_table_lies_beside_its_medium() {
+    fn a_table_lies_beside_its_medium_unless_that_has_no_folder_of_its_own() {
         let check = |medium: &str, place: Option<&str>| {
             let medium = medium.parse().expect("a medium");
-            assert_eq!(place_of(&medium), place.map(PathBuf::from), "{medium}");
+            let found = place_by(&medium, &|name| (name == "HOME").then(|| "/h".into()));
+            assert_eq!(found, place.map(PathBuf::from), "{medium}");
         };
+        check("dram", Some("/h/.local/state/entresol/dram.costs.json"));
+        check("pmem:/dev/dax0.0", Some("/h/.local/state/entresol/dax0.0.costs.json"));
+        check("file:/dev/nvme0n1", Some("/h/.local/state/entresol/nvme0n1.costs.json"));
+        check("file:/dev/shm/a", Some("/dev/shm/a.costs.json"));
         check("pmem:/mnt/x.pool,assume-dax", Some("/mnt/x.pool.costs.json"));
         check("file:/a/b", Some("/a/b.costs.json"));
         check("file:/a/b,model=qlc-5210", Some("/a/b.qlc-5210.costs.json"));

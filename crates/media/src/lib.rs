@@ -22,6 +22,7 @@ mod ahead;
 mod barrier;
 pub mod block;
 pub mod cost;
+mod device;
 pub mod directory;
 pub mod endurance;
 mod event;
@@ -46,6 +47,7 @@ pub use block::{
     IoRequest, SlotPool, open_block_file,
 };
 pub use cost::CostTable;
+pub use device::DeviceError;
 pub use directory::{Directory, LocalDirectory};
 pub use event::Event;
 pub use mapped::{MapOptions, MappedFile, MappedKind, RegionFile};

@@ -18,12 +18,12 @@ pub enum MediumSpec {
     /// The process's own memory.
     #[default]
     Dram,
-    /// Persistent memory, as a file on a DAX file system.
+    /// Persistent memory, as a file on a DAX file system or as a DAX device.
     Pmem {
-        /// The file that is mapped.
+        /// The file or device that is mapped.
         path: PathBuf,
-        /// True if a file outside a DAX file system is accepted as persistent memory, for trials.
-        /// Everything that is reported about it says «emulated».
+        /// True if a file outside a DAX file system, or a device of volatile memory, is accepted as
+        /// persistent memory, for trials. Everything that is reported about it says «emulated».
         assume_dax: bool,
     },
     /// A file on a disk that is read and written in blocks.
@@ -101,9 +101,14 @@ impl MediumSpec {
     }
 }
 
+/// Returns true if the path is that of a device by its name.
+pub(crate) fn is_device(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
 /// Returns the folder of a file, or a device's own path.
 fn whereabouts(path: &Path) -> &Path {
-    if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+    if is_device(path) {
         return path;
     }
     match path.parent() {
@@ -265,6 +270,7 @@ mod tests {
         check("file:/mnt/ssd/a", "file:/mnt/ssd");
         check("file:a", "file:.");
         check("file:/mnt/ssd/a,model=qlc-5210", "file:/mnt/ssd,model=qlc-5210");
+        check("pmem:/dev/dax0.0", "pmem:/dev/dax0.0");
         check("file:/dev/nvme0n1", "file:/dev/nvme0n1");
         check("file:/dev/shm/a", "file:/dev/shm");
     }

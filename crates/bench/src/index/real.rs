@@ -15,6 +15,19 @@ use super::rounds::{Round, results};
 use super::subject::{Subject, hit_ratio};
 use super::{IndexName, IndexOptions, IndexResult, Place, Shape, Workload, region_bytes};
 
+/// First bytes of a DAX device on which an index is about to be made. A pool then has its own
+/// there, and a device that begins with those is another's and refused.
+const DEVICE_MAGIC: [u8; 8] = *b"ENTBENCH";
+
+/// Region of one round. Dropping it makes a DAX device count as unused again.
+struct Borrowed(Arc<Direct>);
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.0.vacate();
+    }
+}
+
 /// Measures one index.
 pub(super) fn run(
     options: &IndexOptions,
@@ -30,8 +43,9 @@ pub(super) fn run(
             break;
         }
         progress.say(&format!("{name}: loading"));
-        let region = region(options, place)?;
-        let pool = Pool::create(Arc::clone(&region), PoolOptions::default());
+        let borrowed = Borrowed(region(options, place)?);
+        let region = &borrowed.0;
+        let pool = Pool::create(Arc::clone(region), PoolOptions::default());
         let pool = Arc::new(pool.map_err(failed)?);
         let subject = Subject::open(name, options, &pool, None)?;
         let index = &subject.index;
@@ -57,7 +71,7 @@ pub(super) fn run(
         if let Some(worker) = workers.iter_mut().find(|worker| worker.has_keys())
             && IndexName::PERSISTENT.contains(&name)
         {
-            first_answers.push(first_answer_ns(options, name, &region, worker)?);
+            first_answers.push(first_answer_ns(options, name, region, worker)?);
         }
     }
     let workloads = results(options, rounds);
@@ -88,17 +102,21 @@ fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, 
     let Some(place) = place else {
         return Ok(Arc::new(Direct::anonymous(bytes, true).map_err(no_region)?));
     };
-    if files::exists(&place.path) {
+    let is_device = files::is_character_device(&place.path);
+    if files::exists(&place.path) && !is_device {
         let problem = "exists already, and would be overwritten: give a file that does not exist";
         return Err(BenchError::Usage(format!("{} {problem}", place.path.display())));
     }
     let options = RegionOptions {
         create: Some(bytes),
-        magic: Some(pool::MAGIC),
+        magic: Some(if is_device { DEVICE_MAGIC } else { pool::MAGIC }),
         pmem: Some(PmemMode { assume_dax: place.assume_dax }),
         ..RegionOptions::default()
     };
     let region = Direct::open(&place.path, &options).map_err(no_region)?;
+    if is_device {
+        return Ok(Arc::new(region));
+    }
     // The file has no name from here on, and nothing remains however this process ends.
     files::remove(&place.path)
         .map_err(|source| BenchError::File { path: place.path.clone(), source })?;

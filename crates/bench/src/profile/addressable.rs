@@ -172,7 +172,7 @@ pub(super) fn unreliable(before: Samples, after: Samples) -> Option<String> {
 
 /// Medium prepared for measurement.
 enum Ground {
-    Real { arena: Box<Arena>, huge_bytes: u64, made: Option<std::path::PathBuf> },
+    Real { arena: Box<Arena>, huge_bytes: u64, keep: bool, made: Option<std::path::PathBuf> },
     Model(ModelName),
 }
 
@@ -186,10 +186,11 @@ impl Ground {
         let failed = |error: RegionError| BenchError::Usage(error.to_string());
         match medium {
             MediumSpec::Pmem { path, assume_dax } => {
-                let made = (!files::exists(path) && !options.keep).then(|| path.clone());
+                let keep = options.keep;
+                let made = (!files::exists(path) && !keep).then(|| path.clone());
                 let mode = PmemMode { assume_dax: *assume_dax };
                 let arena = Box::new(Arena::open(path, sizes, mode).map_err(failed)?);
-                Ok(Ground::Real { arena, huge_bytes: 0, made })
+                Ok(Ground::Real { arena, huge_bytes: 0, keep, made })
             }
             _ => {
                 let most = machine::memory_bytes() / 2;
@@ -204,7 +205,7 @@ impl Ground {
                 let before = machine::huge_page_bytes().unwrap_or(0);
                 let arena = Arena::anonymous(sizes, options.huge_pages).map_err(failed)?;
                 let huge_bytes = machine::huge_page_bytes().unwrap_or(0).saturating_sub(before);
-                Ok(Ground::Real { arena: Box::new(arena), huge_bytes, made: None })
+                Ok(Ground::Real { arena: Box::new(arena), huge_bytes, keep: true, made: None })
             }
         }
     }
@@ -288,7 +289,11 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        if let Ground::Real { made: Some(path), .. } = self {
+        let Ground::Real { arena, keep, made, .. } = self else { return };
+        if !*keep {
+            arena.vacate();
+        }
+        if let Some(path) = made {
             // If this fails, the file remains; its first bytes show that it may be removed.
             let _ = files::remove(path);
         }
@@ -318,7 +323,7 @@ fn real_facts(arena: &Arena, huge_bytes: u64, options: &ProfileOptions) -> Vec<F
             huge_bytes as f64 * 100.0 / (sizes.read_bytes + sizes.write_bytes) as f64
         ),
         (RegionKind::Anonymous, false) => "4 KiB".to_owned(),
-        _ => "as the file system maps them".to_owned(),
+        _ => "as the file system or the device maps them".to_owned(),
     };
     vec![
         Fact {

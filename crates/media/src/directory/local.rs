@@ -45,6 +45,7 @@ impl LocalDirectory {
     /// If it cannot be made or opened, or the name is taken by something else.
     pub fn open(path: &Path) -> Result<LocalDirectory, FileError> {
         let path = &absolute(path)?;
+        refuse_device(path)?;
         match fs::create_dir(path) {
             Ok(()) => {
                 let failed = failed("sync the directory of", path);
@@ -66,6 +67,7 @@ impl LocalDirectory {
     /// If it does not exist.
     pub fn open_existing(path: &Path) -> Result<LocalDirectory, FileError> {
         let path = &absolute(path)?;
+        refuse_device(path)?;
         let handle = File::open(path).map_err(failed("open", path))?;
         let metadata = handle.metadata().map_err(failed("look at", path))?;
         if !metadata.is_dir() {
@@ -280,6 +282,17 @@ impl Directory for LocalDirectory {
 /// Makes the path independent of the working directory.
 fn absolute(path: &Path) -> Result<PathBuf, FileError> {
     std::path::absolute(path).map_err(failed("open", path))
+}
+
+/// Fails if a device is named where files are to be. It is not opened, which may have effects.
+fn refuse_device(path: &Path) -> Result<(), FileError> {
+    if !files::is_character_device(path) {
+        return Ok(());
+    }
+    let found = "a character device";
+    let wanted = "a directory; on persistent memory it needs a DAX file system (the mode fsdax), \
+                  since a DAX device holds one region and no files";
+    Err(FileError::WrongType { path: path.into(), found, wanted })
 }
 
 fn id_of(metadata: &Metadata) -> DirectoryId {

@@ -97,6 +97,12 @@ pub fn exists(path: &Path) -> bool {
     path.exists()
 }
 
+/// Returns true if the path is a character device, as a DAX device is.
+#[must_use]
+pub fn is_character_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
+}
+
 /// Returns true if the path is a directory.
 #[must_use]
 pub fn is_directory(path: &Path) -> bool {

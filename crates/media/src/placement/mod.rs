@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use crate::device::DeviceError;
 use crate::files;
 use crate::raw::buffer::IoBuffer;
 
@@ -120,6 +121,9 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// A DAX device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// io_uring was asked for by name, and the kernel refuses it.
     #[error(
         "io_uring is refused for {path}: {cause}; let the io backend be auto or threads, or allow \
@@ -179,6 +183,7 @@ impl FileError {
             FileError::Locked { .. } => io::ErrorKind::ResourceBusy,
             FileError::WrongType { .. } | FileError::NotDax { .. } => io::ErrorKind::Unsupported,
             FileError::Moved { .. } => io::ErrorKind::Other,
+            FileError::Device(error) => error.kind(),
             FileError::IoUring { cause, .. } | FileError::Io { cause, .. } => cause.kind(),
         }
     }
@@ -427,9 +432,14 @@ fn wrong_type(path: &Path, kind: FileType) -> FileError {
     let found = match kind {
         kind if kind.is_dir() => "a directory",
         kind if kind.is_block_device() => "a block device",
+        kind if kind.is_char_device() => "a character device",
         _ => "no file",
     };
-    FileError::WrongType { path: path.into(), found, wanted: "a regular file" }
+    let wanted = match kind.is_char_device() {
+        true => "a regular file, or write pmem:PATH if it is a DAX device",
+        false => "a regular file",
+    };
+    FileError::WrongType { path: path.into(), found, wanted }
 }
 
 /// Opens a new file without a name if the file system supports that, else with its final name.

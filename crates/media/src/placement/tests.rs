@@ -121,7 +121,7 @@ fn each_obstacle_is_named_with_the_way_out() {
     check_refused(&path, &wanted(1 << 60), "lower the quota");
     check_refused(&directory.path().join("none/a"), &wanted(1), "make it first");
     check_refused(directory.path(), &wanted(1), "is a directory; name a regular file");
-    check_refused(Path::new("/dev/null"), &wanted(1), "is no file");
+    check_refused(Path::new("/dev/null"), &wanted(1), "is a character device; name a regular file");
     assert!(!path.exists());
     fs::write(&path, "").expect("writes");
     check_refused(&path, &Placement::default(), "has 0 bytes");

@@ -164,8 +164,9 @@ impl Arena {
         Ok(Arena::prepared(region, 0, sizes))
     }
 
-    /// Makes an arena in a file on persistent memory, which is made if it does not exist. A file
-    /// that was not made by a measurement is refused and left alone.
+    /// Makes an arena in a file on persistent memory, which is made if it does not exist, or on a
+    /// DAX device. A file that was not made by a measurement is refused and left alone, and so is a
+    /// device that something else uses.
     ///
     /// # Errors
     /// If the file cannot be had so.
@@ -191,6 +192,11 @@ impl Arena {
             block *= 2;
         }
         arena
+    }
+
+    /// Makes a DAX device count as unused again, see [`Direct::vacate`].
+    pub fn vacate(&self) {
+        self.region.vacate();
     }
 
     /// Returns the kind of memory or file that holds the arena.

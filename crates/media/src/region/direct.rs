@@ -14,6 +14,7 @@ use rustix::mm::{Advice, ProtFlags};
 
 use super::{FlushKind, FoundPair, PmemMode, Region, RegionError, RegionKind, RegionOptions};
 use crate::ahead;
+use crate::device::{DaxDevice, DeviceError, SYSFS};
 use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
 use crate::raw::mapping::Mapping;
 pub use crate::raw::mapping::{Line, SendPart, send_parts};
@@ -33,10 +34,17 @@ pub struct Direct {
     mapping: Mapping,
     kind: RegionKind,
     line_flush: LineFlush,
-    /// Kept open, since it holds the lock; none for anonymous memory.
-    file: Option<(File, PathBuf)>,
+    backing: Backing,
     /// Error number of the first sync that failed.
     sync_failure: AtomicI32,
+}
+
+/// Source of the mapped bytes. What is open in it holds the lock.
+#[derive(Debug)]
+enum Backing {
+    Anonymous,
+    File(File, PathBuf),
+    Device { _locked: File },
 }
 
 impl Direct {
@@ -54,19 +62,27 @@ impl Direct {
             .and_then(|len| usize::try_from(len).ok())
             .ok_or_else(|| refused(std::io::ErrorKind::OutOfMemory.into()))?;
         let mapping = Mapping::anonymous(len, huge_pages).map_err(|errno| refused(errno.into()))?;
-        Ok(Direct::new(mapping, RegionKind::Anonymous, None))
+        Ok(Direct::new(mapping, RegionKind::Anonymous, Backing::Anonymous))
     }
 
-    /// Maps all whole pages of a file. A lock excludes other processes for as long as the region
-    /// lives. Nothing is changed, made or left behind on failure.
+    /// Maps all whole pages of a file, or all of a DAX device if persistent memory is asked for. A
+    /// lock excludes other processes for as long as the region lives, from a device only those that
+    /// ask for it too. Nothing is changed, made or left behind on failure.
     ///
     /// # Errors
-    /// If the file cannot be had as asked for.
+    /// If the file or device cannot be had as asked for.
     pub fn open(path: &Path, options: &RegionOptions) -> Result<Direct, RegionError> {
         Ok(Direct::open_file(path, options)?)
     }
 
     pub(crate) fn open_file(path: &Path, options: &RegionOptions) -> Result<Direct, FileError> {
+        if let Some(mode) = options.pmem
+            && let Some(device) = DaxDevice::find(path, Path::new(SYSFS))?
+        {
+            let file = device.open(options.read_only)?;
+            placement::lock(&file, path)?;
+            return Direct::over_device(&device, file, options, mode);
+        }
         let placement = Placement {
             create: options.create,
             grow: options.grow,
@@ -80,12 +96,65 @@ impl Direct {
             RegionKind::Emulated => prepared.keep_as_found()?,
             _ => prepared.keep()?,
         };
-        Ok(Direct::new(mapping, kind, Some((file, path.into()))))
+        Ok(Direct::new(mapping, kind, Backing::File(file, path.into())))
     }
 
-    fn new(mapping: Mapping, kind: RegionKind, file: Option<(File, PathBuf)>) -> Direct {
+    /// Maps a DAX device. Its mappings need no `MAP_SYNC`: there is no metadata that a fault could
+    /// leave behind.
+    pub(super) fn over_device(
+        device: &DaxDevice,
+        file: File,
+        options: &RegionOptions,
+        mode: PmemMode,
+    ) -> Result<Direct, FileError> {
+        let path = device.path();
+        let failed =
+            |errno: Errno| FileError::Io { doing: "map", path: path.into(), cause: errno.into() };
+        let kind = match device.persistence(mode.assume_dax)? {
+            true => RegionKind::Dax,
+            false => RegionKind::Emulated,
+        };
+        let bytes = device.mappable(options.create.unwrap_or(0))?;
+        let len = usize::try_from(bytes).map_err(|_| failed(Errno::OVERFLOW))?;
+        let mapping = Mapping::file(&file, len, protection(options), false).map_err(failed)?;
+        let region = Direct::new(mapping, kind, Backing::Device { _locked: file });
+        match options.magic {
+            Some(magic) if !region.has_magic(magic, options.read_only) => {
+                Err(DeviceError::Foreign { path: path.into() }.into())
+            }
+            _ => Ok(region),
+        }
+    }
+
+    /// Returns true if a device begins with the magic bytes, which one that counts as unused gets.
+    fn has_magic(&self, magic: [u8; 8], read_only: bool) -> bool {
+        if self.equals(0, &magic) {
+            return true;
+        }
+        let is_free = !read_only && self.equals(0, &[0; PAGE_BYTES as usize]);
+        if is_free {
+            self.store_u64(0, u64::from_ne_bytes(magic), Ordering::Relaxed);
+            self.persist(0, 8);
+        }
+        is_free
+    }
+
+    /// Zeroes the first bytes of a DAX device, so that it counts as unused again. Other regions
+    /// stay as they are: their files are removed.
+    pub fn vacate(&self) {
+        if let Backing::Device { .. } = self.backing {
+            // The magic bytes go last: a device that begins with neither them nor zeroes is refused
+            // to everyone.
+            self.zero(8, PAGE_BYTES - 8);
+            self.persist(8, PAGE_BYTES as usize - 8);
+            self.store_u64(0, 0, Ordering::Relaxed);
+            self.persist(0, 8);
+        }
+    }
+
+    fn new(mapping: Mapping, kind: RegionKind, backing: Backing) -> Direct {
         let line_flush = LineFlush::of_this_processor();
-        Direct { mapping, kind, line_flush, file, sync_failure: AtomicI32::new(0) }
+        Direct { mapping, kind, line_flush, backing, sync_failure: AtomicI32::new(0) }
     }
 
     /// Returns the region's bytes.
@@ -323,8 +392,10 @@ impl Direct {
 
     /// Returns the file if it is an ordinary one.
     fn ordinary_file(&self) -> Option<&File> {
-        let file = self.file.as_ref().filter(|_| self.kind == RegionKind::MappedFile);
-        file.map(|(file, _)| file)
+        match &self.backing {
+            Backing::File(file, _) if self.kind == RegionKind::MappedFile => Some(file),
+            _ => None,
+        }
     }
 
     /// Copies `len` bytes at `offset` to the end of `out` if they lie inside of the region: for
@@ -498,10 +569,14 @@ impl Direct {
 
     fn discard_pages(&self, offset: u64, len: u64) -> bool {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match &self.file {
+        match &self.backing {
             _ if len == 0 => true,
-            None => self.mapping.advise(offset, len as usize, Advice::LinuxDontNeed).is_ok(),
-            Some((file, _)) => rustix::fs::fallocate(file, hole, offset, len).is_ok(),
+            Backing::Anonymous => {
+                self.mapping.advise(offset, len as usize, Advice::LinuxDontNeed).is_ok()
+            }
+            Backing::File(file, _) => rustix::fs::fallocate(file, hole, offset, len).is_ok(),
+            // All of it is this region's, for as long as the device exists.
+            Backing::Device { .. } => false,
         }
     }
 
@@ -511,11 +586,10 @@ impl Direct {
     /// # Errors
     /// If there is no space.
     pub fn claim(&self, offset: u64, len: u64) -> Result<(), FileError> {
-        match &self.file {
-            _ if len == 0 => Ok(()),
-            None => Ok(()),
-            Some((file, path)) => placement::allocate(file, offset, len)
+        match &self.backing {
+            Backing::File(file, path) if len > 0 => placement::allocate(file, offset, len)
                 .map_err(|cause| FileError::allocation(path, len, cause)),
+            _ => Ok(()),
         }
     }
 
@@ -745,6 +819,13 @@ impl Region for Direct {
     }
 }
 
+fn protection(options: &RegionOptions) -> ProtFlags {
+    match options.read_only {
+        true => ProtFlags::READ,
+        false => ProtFlags::READ | ProtFlags::WRITE,
+    }
+}
+
 fn map(
     path: &Path,
     prepared: &Prepared,
@@ -758,11 +839,7 @@ fn map(
         return Err(FileError::TooSmall { path: path.into(), found, needed: PAGE_BYTES });
     }
     let len = usize::try_from(len).map_err(|_| failed(Errno::OVERFLOW))?;
-    let protection = match options.read_only {
-        true => ProtFlags::READ,
-        false => ProtFlags::READ | ProtFlags::WRITE,
-    };
-    let map = |synchronous| Mapping::file(prepared.file(), len, protection, synchronous);
+    let map = |synchronous| Mapping::file(prepared.file(), len, protection(options), synchronous);
     let Some(PmemMode { assume_dax }) = options.pmem else {
         return Ok((map(false).map_err(failed)?, RegionKind::MappedFile));
     };

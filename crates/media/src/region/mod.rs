@@ -23,11 +23,12 @@ pub use direct::{Direct, Line, SendPart, send_parts};
 pub enum RegionKind {
     /// The process's own memory, which is lost when the process ends.
     Anonymous,
-    /// A file on a DAX file system under `MAP_SYNC`: flushed and drained bytes survive a power
-    /// failure.
+    /// A file on a DAX file system under `MAP_SYNC`, or a DAX device of persistent memory: flushed
+    /// and drained bytes survive a power failure.
     Dax,
-    /// An ordinary file declared to be persistent memory, for trials. It is flushed like persistent
-    /// memory. Its bytes survive the death of the process, but not a power failure.
+    /// An ordinary file, or a DAX device of volatile memory, declared to be persistent memory. It
+    /// is flushed like persistent memory. Its bytes survive the death of the process, but not a
+    /// power failure.
     Emulated,
     /// An ordinary mapped file: its bytes survive the death of the process and, once flushed, a
     /// power failure.
@@ -74,13 +75,14 @@ pub enum RegionError {
 #[derive(Debug, Clone, Default)]
 pub struct RegionOptions {
     /// Creates the file with this many bytes, rounded up to whole pages and all of them allocated,
-    /// if it does not exist or is empty. Without this the file must exist.
+    /// if it does not exist or is empty. Without this the file must exist. A DAX device must have
+    /// as many.
     pub create: Option<u64>,
     /// Lengthens a file that is shorter than `create` instead of refusing it. No file is ever
     /// shortened.
     pub grow: bool,
-    /// First eight bytes of the file. A new file gets them; a file that begins otherwise is refused
-    /// and left alone.
+    /// First eight bytes of the file. A new file gets them, and a DAX device whose first 4 KiB are
+    /// zero; what begins otherwise is refused and left alone.
     pub magic: Option<[u8; 8]>,
     /// Treats the file as persistent memory instead of as an ordinary mapped file.
     pub pmem: Option<PmemMode>,
@@ -92,8 +94,8 @@ pub struct RegionOptions {
 /// Conditions on which a file is taken for persistent memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PmemMode {
-    /// Accepts a file that is not on a DAX file system; the region is then
-    /// [`RegionKind::Emulated`].
+    /// Accepts a file that is not on a DAX file system, and a DAX device of volatile memory; the
+    /// region is then [`RegionKind::Emulated`].
     pub assume_dax: bool,
 }
 

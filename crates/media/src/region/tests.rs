@@ -1,7 +1,9 @@
 //! Regions of every kind: bounds, words, copies, races, flushing, and coming back.
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use super::*;
-use crate::Observed;
+use crate::device::DaxDevice;
+use crate::{LocalDirectory, Observed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -291,4 +293,82 @@ fn a_pair_is_replaced_whatever_was_there() {
         observed.replace_pair(16, u64::MAX, [3, 4]);
         assert_eq!((region.load_pair(16), observed.load_pair(16)), ([3, 4], [3, 4]));
     }
+}
+
+/// Maps the file as a DAX device of this size, which begins with the magic bytes of `options`.
+fn over_device(file: &Path, bytes: u64, options: &RegionOptions) -> Result<Direct, FileError> {
+    let device = DaxDevice::imagined(file, bytes, 1 << 20, true);
+    let file = std::fs::File::options().read(true).write(!options.read_only).open(file);
+    Direct::over_device(&device, file.expect("opens"), options, PmemMode::default())
+}
+
+#[test]
+fn a_device_keeps_its_bytes_and_its_length_and_belongs_to_whoever_it_begins_with() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    std::fs::write(&path, vec![0; 3 << 20]).expect("writes");
+    let options = |magic: &[u8; 8], bytes| RegionOptions {
+        create: Some(bytes),
+        grow: true,
+        magic: Some(*magic),
+        ..RegionOptions::default()
+    };
+    let refused = |options: &RegionOptions, reason: &str| {
+        let error = over_device(&path, 3 << 20, options).expect_err(reason).to_string();
+        assert!(error.contains(reason) && error.contains(&*path.to_string_lossy()), "{error}");
+    };
+    refused(&options(b"the one.", (3 << 20) + 1), "3145729 are needed");
+    let reader = RegionOptions { read_only: true, ..options(b"the one.", 0) };
+    refused(&reader, "holds something else");
+    assert!(std::fs::read(&path).expect("reads").iter().all(|&byte| byte == 0), "left alone");
+
+    let region = over_device(&path, 3 << 20, &options(b"the one.", 5000)).expect("unused");
+    assert_eq!((region.len(), region.kind()), (3 << 20, RegionKind::Dax));
+    assert!(!matches!(region.flush_kind(), FlushKind::Msync));
+    region.write(4000, &[7; 10_000]);
+    region.persist(4000, 10_000);
+    // Space cannot be given back, but reads as zero all the same.
+    region.discard(5000, 8192);
+    region.claim(5000, 8192).expect("it was never given back");
+    drop(region);
+    refused(&options(b"another.", 5000), "holds something else");
+    let region = over_device(&path, 3 << 20, &options(b"the one.", 5000)).expect("its own");
+    assert!(region.equals(0, b"the one.") && region.equals(4000, &[7; 1000]));
+    assert!(region.equals(5000, &[0; 8192]) && region.equals(13_192, &[7; 808]));
+    region.vacate();
+    drop(region);
+    over_device(&path, 3 << 20, &options(b"another.", 5000)).expect("unused again");
+    let bytes = std::fs::read(&path).expect("reads");
+    assert!(bytes.len() == 3 << 20 && bytes.starts_with(b"another.\0"));
+}
+
+#[test]
+fn a_file_is_never_vacated() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let options = RegionOptions {
+        create: Some(8192),
+        magic: Some(*b"the one."),
+        pmem: Some(PmemMode { assume_dax: true }),
+        ..RegionOptions::default()
+    };
+    let region = Direct::open(&path, &options).expect("a region");
+    region.vacate();
+    assert!(region.equals(0, b"the one."));
+}
+
+#[test]
+fn a_device_without_a_file_system_is_refused_where_files_are_needed() {
+    let device = Path::new("/dev/null");
+    let refused = |error: FileError, fix: &str| {
+        let error = error.to_string();
+        assert!(error.contains("/dev/null is a character device"), "{error}");
+        assert!(error.contains(fix), "{error}");
+    };
+    refused(LocalDirectory::open(device).expect_err("no directory"), "fsdax");
+    refused(LocalDirectory::open_existing(device).expect_err("no directory"), "fsdax");
+    let error = Direct::open_file(device, &RegionOptions::default());
+    refused(error.expect_err("no file"), "write pmem:PATH if it is a DAX device");
+    let options = RegionOptions { pmem: Some(PmemMode::default()), ..RegionOptions::default() };
+    refused(Direct::open_file(device, &options).expect_err("no DAX device"), "no DAX device");
 }
