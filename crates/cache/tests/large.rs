@@ -10,7 +10,7 @@ use std::time::Duration;
 use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
 use entresol_cache::{
     Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta,
-    Lookup, Store, StoreMode, Stored, Worker,
+    Lookup, Store, StoreMode, Stored, Upload, Worker,
 };
 use entresol_media::MediumSpec;
 
@@ -414,6 +414,61 @@ fn a_value_that_cannot_fit_is_refused_before_anything_is_evicted() {
         tenant.set("large", &fits);
         assert!(tenant.get("large") == Some(fits));
     }
+}
+
+/// Takes five eighths of the quota by values that have not arrived as a whole.
+fn take_room(tenant: &mut Tenant) -> Vec<Upload> {
+    let (len, now, mut uploads) = (2 << 20, tenant.now(), Vec::new());
+    let bytes = value(len, 0);
+    loop {
+        let mut upload = tenant.worker.begin(len).unwrap();
+        let written = upload.write(&mut tenant.worker, &bytes[1..], now);
+        uploads.push(upload);
+        if written < len - 1 {
+            return uploads;
+        }
+    }
+}
+
+#[test]
+fn a_store_without_room_leaves_the_old_item_unless_it_is_a_set() {
+    on_each(|tenant| {
+        let (old, more) = (value(28 * SEGMENT, 1), value(SEGMENT, 2));
+        let large = value(30 * SEGMENT, 3);
+        let with_cas = GetOptions { cas: true, ..GetOptions::default() };
+        tenant.set("key", &old);
+        let (before, _) = tenant.get_with("key", &with_cas).unwrap();
+        let uploads = take_room(tenant);
+        let set = Store::set(&large);
+        let (append, prepend) = (StoreMode::Append, StoreMode::Prepend);
+        for store in [
+            Store { mode: append, ..Store::set(&more) },
+            Store { mode: append, ..Store::set(b">") },
+            Store { mode: prepend, ..Store::set(&more) },
+            Store { mode: prepend, compare: Some(before.cas), ..Store::set(b"<") },
+            Store { mode: StoreMode::Replace, ..set },
+            Store { compare: Some(before.cas), ..set },
+            Store { compare: Some(before.cas - 1), invalidate: true, ..set },
+        ] {
+            assert_eq!(tenant.store("key", &store), Stored::NoMemory, "{store:?}");
+            let (after, found) = tenant.get_with("key", &with_cas).unwrap();
+            assert!(found == old && after.cas == before.cas, "{:?}", store.mode);
+        }
+        let too_large = value(5 * SEGMENT, 4);
+        let store = Store { mode: append, ..Store::set(&too_large) };
+        assert_eq!(tenant.store("key", &store), Stored::TooLarge);
+        assert!(tenant.get("key").as_ref() == Some(&old));
+        // What a set could not replace is not served.
+        let pin = GetOptions { pin: true, ..GetOptions::default() };
+        assert!(tenant.get_with("key", &pin).is_some());
+        if let Some(_pinned) = tenant.worker.take_pinned() {
+            assert_eq!(tenant.store("key", &Store::set(&value(2 << 20, 5))), Stored::NoMemory);
+            assert_eq!(tenant.get("key"), None);
+        }
+        drop(uploads);
+        tenant.set("key", &large);
+        assert!(tenant.get("key") == Some(large));
+    });
 }
 
 #[test]

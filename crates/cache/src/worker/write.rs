@@ -53,18 +53,46 @@ impl Worker {
                 self.store_value(key, hash, now, store, 0)
             }
         };
-        self.count_store(&stored);
+        self.end_store(key, hash, now, store, &stored);
         stored
     }
 
-    /// Counts a store by its outcome.
+    /// Counts a store by its outcome, and drops an item that it could not replace.
     #[inline(always)]
-    fn count_store(&self, stored: &Stored) {
+    fn end_store(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        stored: &Stored,
+    ) {
         match stored {
             Stored::Stored { .. } => count(&self.counters.stores, 1),
-            Stored::NoMemory => count(&self.counters.refused, 1),
+            Stored::NoMemory | Stored::TooLarge => {
+                self.end_refused(key, hash, now, store, stored);
+            }
             Stored::Busy => count(&self.counters.busy, 1),
             _ => {}
+        }
+    }
+
+    /// Ends a store for which there is no room. As in memcached, an item that a plain set could not
+    /// replace is not served any more, and every other store leaves the item as it was.
+    #[cold]
+    fn end_refused(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        stored: &Stored,
+    ) {
+        if *stored == Stored::NoMemory {
+            count(&self.counters.refused, 1);
+        }
+        if store.mode == StoreMode::Set && store.compare.is_none() {
+            self.delete(key, hash, now, &DeleteOptions::default(), None);
         }
     }
 
@@ -93,7 +121,7 @@ impl Worker {
                 self.store_in_place(key, hash, now, store, upload)
             }
         };
-        self.count_store(&stored);
+        self.end_store(key, hash, now, store, &stored);
         stored
     }
 
@@ -115,9 +143,7 @@ impl Worker {
         let keep = store.depends().then_some(hash.0);
         let (list, rest) = upload.finish();
         let rest = [&*rest, b""];
-        let stored = self.publish_pieces(hash, now, (record, keep), &list, rest, &condition);
-        self.drop_unless_replaced(key, hash, now, &stored);
-        stored
+        self.publish_pieces(hash, now, (record, keep), &list, rest, &condition)
     }
 
     /// Stores a value that does not depend on the old one, with marks of its own.
@@ -163,7 +189,7 @@ impl Worker {
         }
         let record = new_record(key, now, store, marks);
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
+        let stored = self.write_if(hash, now, record, [store.value, b""], condition);
         if store.invalidate && stored == Stored::Exists {
             return self.store_stale(key, hash, now, store, Part::Bytes(store.value));
         }
@@ -183,17 +209,13 @@ impl Worker {
         marks: u32,
     ) -> Stored {
         if !self.shared.records().takes(key, value.len()) {
-            // An item that cannot be replaced must not go on being served.
-            if store.mode == StoreMode::Set {
-                self.delete(key, hash, now, &DeleteOptions::default(), None);
-            }
             return Stored::TooLarge;
         }
         let record = NewRecord { value_len: value.len(), ..new_record(key, now, store, marks) };
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
         let parts = [value, Part::Bytes(b"")];
         let record = (record, store.depends());
-        let stored = self.write_large(key, hash, now, record, parts, &condition);
+        let stored = self.write_large(hash, now, record, parts, &condition);
         if store.invalidate && stored == Stored::Exists {
             return self.store_stale(key, hash, now, store, value);
         }
@@ -229,8 +251,7 @@ impl Worker {
             record.cas = store.explicit_cas;
             record.marks |= mark::STALE | (old.marks & mark::WIN_SENT) | seen_mark(store.cas);
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            let stored =
-                self.write_part(key, hash, now, record, [value, Part::Bytes(b"")], &unchanged);
+            let stored = self.write_part(hash, now, record, [value, Part::Bytes(b"")], &unchanged);
             if stored != Stored::NotStored {
                 return stored;
             }
@@ -278,7 +299,7 @@ impl Worker {
                 record.marks |= seen_mark(store.cas);
                 let parts = in_order(store.mode, Part::Bytes(&before), value);
                 let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-                self.write_part(key, hash, now, record, parts, &unchanged)
+                self.write_part(hash, now, record, parts, &unchanged)
             } else {
                 Stored::TooLarge
             };
@@ -317,7 +338,7 @@ impl Worker {
         record.marks |= seen_mark(store.cas);
         let parts = in_order(store.mode, Part::Pinned(pin), value);
         let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-        self.write_large(key, hash, now, (record, true), parts, &unchanged)
+        self.write_large(hash, now, (record, true), parts, &unchanged)
     }
 
     /// Increments or decrements a decimal number. `old` as in `store`.
@@ -373,7 +394,7 @@ impl Worker {
                 record.expiry = record_expiry(expiry, now);
             }
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            match self.write(key, hash, now, record, [&digits[..len], b""], &unchanged) {
+            match self.write(hash, now, record, [&digits[..len], b""], &unchanged) {
                 Stored::NotStored => {}
                 Stored::Stored { cas } => {
                     let expiry = arithmetic.touch.unwrap_or(old.meta.expiry);
@@ -509,13 +530,17 @@ impl Worker {
             // A client that holds the old token must not be able to store under it.
             record.cas = record.cas.or(old.cas.checked_add(1));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            let stored = self.write(key, hash, now, record, [kept, b""], &unchanged);
+            let stored = self.write(hash, now, record, [kept, b""], &unchanged);
             self.keep_scratch(value);
             match stored {
                 Stored::Stored { .. } => return Deleted::Deleted,
                 Stored::NotStored => {}
                 Stored::Busy => return Deleted::Busy,
-                _ => return Deleted::NoMemory,
+                _ => {
+                    // A value that was to be marked stale must not be served as a fresh one.
+                    self.delete(key, hash, now, &DeleteOptions::default(), None);
+                    return Deleted::NoMemory;
+                }
             }
         }
     }
@@ -626,12 +651,16 @@ impl Worker {
             record.marks |= old.marks & (mark::STALE | mark::WIN_SENT);
             record.last_access = Seconds(now.0.saturating_sub(old.meta.last_access_s));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            let stored = self.write(key, hash, now, record, [&value, b""], &unchanged);
+            let stored = self.write(hash, now, record, [&value, b""], &unchanged);
             self.keep_scratch(value);
             match stored {
                 Stored::NotStored => {}
                 Stored::Stored { .. } => return Some(old.meta),
-                _ => return None,
+                _ => {
+                    // It would outlive the expiry that it was to have.
+                    self.delete(key, hash, now, &DeleteOptions::default(), None);
+                    return None;
+                }
             }
         }
     }
@@ -709,7 +738,6 @@ impl Worker {
     /// Writes a record and publishes it if the condition holds.
     fn write(
         &mut self,
-        key: &[u8],
         hash: KeyHash,
         now: Seconds,
         record: NewRecord<'_>,
@@ -717,16 +745,15 @@ impl Worker {
         condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         if record.value_len as u64 <= self.shared.records().whole_bytes_max {
-            return self.write_if(key, hash, now, record, parts, condition);
+            return self.write_if(hash, now, record, parts, condition);
         }
         let parts = parts.map(Part::Bytes);
-        self.write_large(key, hash, now, (record, true), parts, condition)
+        self.write_large(hash, now, (record, true), parts, condition)
     }
 
     /// Writes like `write` a value whose parts may lie elsewhere.
     fn write_part(
         &mut self,
-        key: &[u8],
         hash: KeyHash,
         now: Seconds,
         record: NewRecord<'_>,
@@ -735,10 +762,10 @@ impl Worker {
     ) -> Stored {
         match parts {
             [Part::Bytes(one), Part::Bytes(two)] => {
-                self.write(key, hash, now, record, [one, two], condition)
+                self.write(hash, now, record, [one, two], condition)
             }
             // A value that can be pinned is a large one.
-            _ => self.write_large(key, hash, now, (record, true), parts, condition),
+            _ => self.write_large(hash, now, (record, true), parts, condition),
         }
     }
 
@@ -747,7 +774,6 @@ impl Worker {
     #[cold]
     fn write_large(
         &mut self,
-        key: &[u8],
         hash: KeyHash,
         now: Seconds,
         (record, depends): (NewRecord<'_>, bool),
@@ -755,23 +781,12 @@ impl Worker {
         condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         self.moved_bytes += parts[0].len() + parts[1].len();
-        let stored = self.write_in_pieces(hash, now, (record, depends), parts, condition);
-        self.drop_unless_replaced(key, hash, now, &stored);
-        stored
-    }
-
-    /// Drops an item that could not be replaced: as in memcached, it is not served any more.
-    #[inline(always)]
-    fn drop_unless_replaced(&mut self, key: &[u8], hash: KeyHash, now: Seconds, stored: &Stored) {
-        if matches!(stored, Stored::NoMemory | Stored::TooLarge) {
-            self.delete(key, hash, now, &DeleteOptions::default(), None);
-        }
+        self.write_in_pieces(hash, now, (record, depends), parts, condition)
     }
 
     #[inline(always)]
     fn write_if(
         &mut self,
-        key: &[u8],
         hash: KeyHash,
         now: Seconds,
         record: NewRecord<'_>,
@@ -779,9 +794,7 @@ impl Worker {
         condition: impl Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         self.moved_bytes += parts[0].len() + parts[1].len();
-        let stored = self.try_write(hash, now, record, parts, condition);
-        self.drop_unless_replaced(key, hash, now, &stored);
-        stored
+        self.try_write(hash, now, record, parts, condition)
     }
 
     /// Writes a large value into pieces, and then publishes the record of their list.

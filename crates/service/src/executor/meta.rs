@@ -127,7 +127,10 @@ impl Command<'_> {
             Stored::NotFound => Status::NotFound,
             Stored::TooLarge | Stored::NoMemory => {
                 self.seat.counters.count_store(&stored, false);
-                self.seat.discard(request.key, self.key, self.now.seconds);
+                // As in memcached, which finds room for what was sent before it looks at the item.
+                if !joins {
+                    self.seat.discard(request.key, self.key, self.now.seconds);
+                }
                 let too_large = matches!(stored, Stored::TooLarge);
                 let reply = if too_large { encode::TOO_LARGE } else { encode::NO_MEMORY_STORING };
                 return self.out.reply(false, reply);
