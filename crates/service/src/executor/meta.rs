@@ -107,12 +107,14 @@ impl Command<'_> {
         };
         let mut buffer = KeyBuffer::default();
         let key = request.key.resolve(&mut buffer);
-        let value_len = self.arrived.as_ref().map_or(request.data.len(), Arrived::len) as u32;
+        let value_len = self.arrived.as_ref().and_then(Arrived::len);
+        let value_len = value_len.unwrap_or(request.data.len()) as u32;
         let stored = self.send(key, &store);
         let mut facts = MetaFacts { value_len, ..MetaFacts::default() };
         let status = match stored {
             Stored::Busy => return self.wait_for_buffer(),
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
+            Stored::Unfinished => return self.put_off(),
             Stored::Stored { cas } => {
                 facts.cas = cas;
                 if joins && asks_for(request.tokens, b's') {

@@ -48,6 +48,7 @@ impl Command<'_> {
         let reply = match stored {
             Stored::Busy => return self.wait_for_buffer(),
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
+            Stored::Unfinished => return self.put_off(),
             Stored::Stored { .. } => encode::STORED,
             Stored::NotStored => encode::NOT_STORED,
             Stored::Exists => encode::EXISTS,
