@@ -253,6 +253,9 @@ pub enum Stored {
     Busy,
     /// The old value must be read first: call again with it.
     Pending(PendingRead),
+    /// A large value is to be copied part by part: `Worker::take_unfinished` returns it, and
+    /// `Worker::go_on` copies the next part. Only stores that do not wait answer so.
+    Unfinished,
 }
 
 /// Options of a delete; the default deletes any item.

@@ -103,6 +103,12 @@ impl Cut {
         (at / self.segment_bytes * a_piece + at % self.segment_bytes / CHUNK_BYTES) as usize
     }
 
+    /// Returns the chunk that holds the byte at an offset of a value.
+    pub(crate) fn chunk_of(self, value_len: u64, at: u64) -> Option<Chunk> {
+        let rest = self.chunk_from(value_len, at)?;
+        self.chunk_from(value_len, at - rest.offset % CHUNK_BYTES)
+    }
+
     /// Returns the bytes of a chunk from offset `at` of the value on; `None` at its end.
     pub(crate) fn chunk_from(self, value_len: u64, at: u64) -> Option<Chunk> {
         let (pieces, rest) = self.parts(value_len);
@@ -179,6 +185,9 @@ mod tests {
                 let mut at = 0;
                 for (number, chunk) in chunks.iter().enumerate() {
                     assert_eq!((chunk.at, cut.chunk_number(chunk.at)), (at, number));
+                    for at in [at, at + chunk.bytes as u64 - 1] {
+                        assert_eq!(cut.chunk_of(value_len, at), Some(*chunk));
+                    }
                     let in_pieces = chunk.piece.map(|piece| piece as u64 * segment_bytes);
                     let before = in_pieces.unwrap_or(value_len - rest);
                     assert_eq!(before + chunk.offset, at);

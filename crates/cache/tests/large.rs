@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
 use entresol_cache::{
-    Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta,
-    Lookup, Store, StoreMode, Stored, Worker,
+    Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, Join,
+    Lookup, Store, StoreMode, Stored, Upload, Worker,
 };
 use entresol_media::MediumSpec;
 
@@ -414,6 +414,165 @@ fn a_value_that_cannot_fit_is_refused_before_anything_is_evicted() {
         tenant.set("large", &fits);
         assert!(tenant.get("large") == Some(fits));
     }
+}
+
+/// Takes five eighths of the quota by values that have not arrived as a whole.
+fn take_room(tenant: &mut Tenant) -> Vec<Upload> {
+    let (len, now, mut uploads) = (2 << 20, tenant.now(), Vec::new());
+    let bytes = value(len, 0);
+    loop {
+        let mut upload = tenant.worker.begin(len).unwrap();
+        let written = upload.write(&mut tenant.worker, &bytes[1..], now);
+        uploads.push(upload);
+        if written < len - 1 {
+            return uploads;
+        }
+    }
+}
+
+#[test]
+fn a_store_without_room_leaves_the_old_item_unless_it_is_a_set() {
+    on_each(|tenant| {
+        let (old, more) = (value(28 * SEGMENT, 1), value(SEGMENT, 2));
+        let large = value(30 * SEGMENT, 3);
+        let with_cas = GetOptions { cas: true, ..GetOptions::default() };
+        tenant.set("key", &old);
+        let (before, _) = tenant.get_with("key", &with_cas).unwrap();
+        let uploads = take_room(tenant);
+        let set = Store::set(&large);
+        let (append, prepend) = (StoreMode::Append, StoreMode::Prepend);
+        for store in [
+            Store { mode: append, ..Store::set(&more) },
+            Store { mode: append, ..Store::set(b">") },
+            Store { mode: prepend, ..Store::set(&more) },
+            Store { mode: prepend, compare: Some(before.cas), ..Store::set(b"<") },
+            Store { mode: StoreMode::Replace, ..set },
+            Store { compare: Some(before.cas), ..set },
+            Store { compare: Some(before.cas - 1), invalidate: true, ..set },
+        ] {
+            assert_eq!(tenant.store("key", &store), Stored::NoMemory, "{store:?}");
+            let (after, found) = tenant.get_with("key", &with_cas).unwrap();
+            assert!(found == old && after.cas == before.cas, "{:?}", store.mode);
+        }
+        let too_large = value(5 * SEGMENT, 4);
+        let store = Store { mode: append, ..Store::set(&too_large) };
+        assert_eq!(tenant.store("key", &store), Stored::TooLarge);
+        assert!(tenant.get("key").as_ref() == Some(&old));
+        // What a set could not replace is not served.
+        let pin = GetOptions { pin: true, ..GetOptions::default() };
+        assert!(tenant.get_with("key", &pin).is_some());
+        if let Some(_pinned) = tenant.worker.take_pinned() {
+            assert_eq!(tenant.store("key", &Store::set(&value(2 << 20, 5))), Stored::NoMemory);
+            assert_eq!(tenant.get("key"), None);
+        }
+        drop(uploads);
+        tenant.set("key", &large);
+        assert!(tenant.get("key") == Some(large));
+    });
+}
+
+/// Drives a store to its end, and calls `between` before each part is copied.
+fn in_parts(
+    tenant: &mut Tenant,
+    store: &Store<'_>,
+    mut between: impl FnMut(&mut Tenant, &Join),
+) -> Stored {
+    let (now, hash) = (tenant.now(), tenant.worker.hash(b"key"));
+    let mut stored = tenant.worker.begin_store(b"key", hash, now, store, None);
+    while stored == Stored::Unfinished {
+        let join = tenant.worker.take_unfinished().unwrap();
+        between(tenant, &join);
+        stored = tenant.worker.go_on(b"key", hash, now, store, join);
+    }
+    stored
+}
+
+#[test]
+fn a_value_is_extended_part_by_part_while_its_item_is_served() {
+    on_each(|tenant| {
+        let (old, more) = (value(20 * SEGMENT + 9, 1), value(7 * SEGMENT, 2));
+        let append = (StoreMode::Append, [&*old, &more].concat());
+        let prepend = (StoreMode::Prepend, [&*more, &old].concat());
+        for (mode, whole) in [append, prepend] {
+            tenant.set("key", &old);
+            let (mut parts, mut before) = (0, 0);
+            let store = Store { mode, ..Store::set(&more) };
+            let stored = in_parts(tenant, &store, |tenant, join| {
+                let copied = join.written() - before;
+                assert!(copied <= (256 << 10) + SEGMENT, "{copied} bytes at once");
+                (before, parts) = (join.written(), parts + 1);
+                assert!(tenant.get("key").as_ref() == Some(&old), "part {parts}");
+            });
+            assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+            assert!(parts >= 6, "{parts}");
+            assert!(tenant.get("key") == Some(whole));
+        }
+    });
+}
+
+#[test]
+fn a_value_that_changes_while_it_is_extended_is_extended_as_it_is_then() {
+    on_each(|tenant| {
+        let before = tenant.segments();
+        let (old, more) = (value(20 * SEGMENT + 9, 1), value(7 * SEGMENT, 2));
+        let append = Store { mode: StoreMode::Append, ..Store::set(&more) };
+        let small = b"small".as_slice();
+        for other in [small, &value(3 * SEGMENT, 3), &value(20 * SEGMENT + 9, 4)] {
+            tenant.set("key", &old);
+            let mut parts = 0;
+            let stored = in_parts(tenant, &append, |tenant, _| {
+                parts += 1;
+                if parts == 4 {
+                    tenant.set("key", other);
+                }
+            });
+            assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+            assert!(tenant.get("key") == Some([other, &more].concat()), "{}", other.len());
+        }
+        tenant.set("key", &old);
+        let stored = in_parts(tenant, &append, |tenant, _| {
+            tenant.delete("key", &DeleteOptions::default());
+        });
+        assert_eq!(stored, Stored::NotStored);
+        // What is given up leaves nothing.
+        tenant.set("key", &old);
+        let (now, hash) = (tenant.now(), tenant.worker.hash(b"key"));
+        assert_eq!(tenant.worker.begin_store(b"key", hash, now, &append, None), Stored::Unfinished);
+        let join = tenant.worker.take_unfinished().unwrap();
+        let stored = tenant.worker.go_on(b"key", hash, now, &append, join);
+        assert_eq!(stored, Stored::Unfinished);
+        drop(tenant.worker.take_unfinished());
+        assert!(tenant.get("key") == Some(old));
+        tenant.delete("key", &DeleteOptions::default());
+        assert!(tenant.segments() <= before + 4, "{} after {before}", tenant.segments());
+    });
+}
+
+#[test]
+fn an_arrived_value_that_finds_no_item_stays_in_its_place() {
+    on_each(|tenant| {
+        let (whole, now) = (value(2 << 20, 1), tenant.now());
+        let hash = tenant.worker.hash(b"key");
+        let append = Store { mode: StoreMode::Append, vivify: true, ..Store::set(b"") };
+        let add = Store { mode: StoreMode::Add, ..Store::set(b"") };
+        tenant.set("key", &value(3 * SEGMENT, 2));
+        let with_cas = GetOptions { cas: true, ..GetOptions::default() };
+        let (meta, _) = tenant.get_with("key", &with_cas).unwrap();
+        let older = Some(meta.cas - 1);
+        let stale = Store { compare: older, invalidate: true, ..Store::set(b"") };
+        for (store, is_stale) in [(stale, true), (append, false), (add, false)] {
+            let mut upload = tenant.worker.begin(whole.len()).unwrap();
+            assert_eq!(upload.write(&mut tenant.worker, &whole, now), whole.len());
+            let taken = tenant.cache.statistics().segments;
+            let stored = tenant.worker.begin_store_upload(b"key", hash, now, &store, upload);
+            assert!(matches!(stored, Stored::Stored { .. }), "{store:?}: {stored:?}");
+            // A segment for the record, at most.
+            assert!(tenant.cache.statistics().segments <= taken + 1, "{store:?}");
+            let (meta, found) = tenant.get_with("key", &GetOptions::default()).unwrap();
+            assert!(found == whole && meta.stale == is_stale, "{store:?}");
+            tenant.delete("key", &DeleteOptions::default());
+        }
+    });
 }
 
 #[test]

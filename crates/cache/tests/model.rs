@@ -203,6 +203,10 @@ impl World {
         };
         let item = if fits(stands) {
             stands.clone()
+        } else if *stored == Stored::NoMemory && absent.is_none() {
+            // The old item stays.
+            assert!(self.lossy, "there is room for key {key}");
+            return;
         } else {
             let forgotten = self.lossy && (fits(&absent) || *stored == Stored::NoMemory);
             assert!(forgotten, "{stored:?} is not what key {key} allows");
@@ -355,7 +359,8 @@ impl World {
                 item.cas = meta.cas;
             }
             (Counted::NotNumeric, None) => {}
-            (Counted::NoMemory | Counted::NotFound, _) if self.lossy => {
+            (Counted::NoMemory, Some(_)) if self.lossy => {}
+            (Counted::NotFound, _) if self.lossy => {
                 self.model.remove(&key);
             }
             (counted, old) => panic!("{counted:?} for {old:?}"),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use entresol_base::Seconds;
 use entresol_base::sync::{Mutex, MutexGuard};
-use entresol_base::{Seconds, thread};
 use entresol_media::Account;
 
 use crate::config::plan::Plan;
@@ -19,8 +19,6 @@ const TURN_SHARE: u64 = 8;
 /// Evictions without effect before a store is refused: some segments may be full of what stays, and
 /// those behind them of what goes.
 const IN_VAIN_MAX: usize = 4 * EVICTIONS_MAX;
-/// Looks for room, where nothing can be evicted, before a store is refused.
-const WAITS_MAX: usize = 1000;
 
 /// Shards of writers, and that of upkeep.
 pub(crate) struct Writers {
@@ -109,7 +107,8 @@ impl Writers {
 
     /// Takes segments for the pieces of a value, if need be from items that are evicted for it, but
     /// not from the one with this hash that `keep` names, with so many segments. Returns false if
-    /// there is nothing left to evict; a value that cannot be held in any case evicts nothing.
+    /// there is nothing left to evict: others may be about to let go what they hold, for which this
+    /// does not wait. A value that cannot be held in any case evicts nothing.
     pub(crate) fn take_room(
         &self,
         items: &Items,
@@ -127,7 +126,7 @@ impl Writers {
         let free = |taken: &Vec<u32>| {
             space.budget.of_segments().left() + taken.len() as u64 * space.records.segment_bytes
         };
-        let (mut in_vain, mut waits, mut sealed) = (0, 0, false);
+        let (mut in_vain, mut sealed) = (0, false);
         while !space.take_pieces(wanted, taken) {
             let before = free(taken);
             space.budget.press();
@@ -140,7 +139,7 @@ impl Writers {
                 evicted
             };
             if free(taken) > before {
-                (in_vain, waits, sealed) = (0, 0, false);
+                (in_vain, sealed) = (0, false);
             } else if evicted {
                 in_vain += 1;
             } else if !sealed {
@@ -148,11 +147,9 @@ impl Writers {
                 self.seal_all(space);
                 sealed = true;
             } else {
-                // Other values may be about to be published, or to lose their last reader.
-                waits += 1;
-                thread::yield_now();
+                return false;
             }
-            if in_vain > IN_VAIN_MAX || waits > WAITS_MAX {
+            if in_vain > IN_VAIN_MAX {
                 return false;
             }
         }

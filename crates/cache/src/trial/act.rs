@@ -239,7 +239,9 @@ impl Hand {
             if upload.write(&mut self.worker, part, now) < part.len() {
                 // As a server does when a value does not fit.
                 drop(upload);
-                self.worker.delete(name, hash, now, &DeleteOptions::default(), None);
+                if is_set(store) {
+                    self.worker.delete(name, hash, now, &DeleteOptions::default(), None);
+                }
                 return Stored::NoMemory;
             }
         }
@@ -258,11 +260,9 @@ impl Hand {
         let begin = self.model().tick();
         let stored = self.send(key, now, store);
         let end = self.model().tick();
-        let is_set = store.mode == StoreMode::Set && store.compare.is_none();
         let took = match &stored {
             Some(Stored::Stored { .. }) => Took::Effect,
-            Some(Stored::TooLarge) if is_set => Took::Away,
-            Some(Stored::NoMemory) => Took::Away,
+            Some(Stored::TooLarge | Stored::NoMemory) if is_set(store) => Took::Away,
             _ => Took::No,
         };
         let mut model = self.model();
@@ -432,7 +432,6 @@ impl Hand {
         });
         let (took, answer) = match counted {
             Some(Counted::Value { number, .. }) => (Took::Effect, Some(number)),
-            Some(Counted::NoMemory) => (Took::Away, expected),
             _ => (Took::No, expected),
         };
         self.model().end(key.into(), write, took);
@@ -549,6 +548,11 @@ fn expiry(ttl: Ttl, now: Seconds) -> Expiry {
         Ttl::Seconds(seconds) => Expiry::At(Seconds(now.0 + seconds)),
         Ttl::Past => Expiry::Immediately,
     }
+}
+
+/// Returns true if an item that the store cannot replace goes.
+fn is_set(store: &Store<'_>) -> bool {
+    store.mode == StoreMode::Set && store.compare.is_none()
 }
 
 fn request<'a>(value: &'a [u8], expiry: Expiry, rng: &mut Rng) -> Store<'a> {

@@ -5,6 +5,7 @@
 //! locks its buckets. So does a read of a value in pieces, but only until it has pinned the value:
 //! a copy that long could neither be proven nor made under a lock.
 
+mod join;
 mod number;
 mod old;
 mod pin;
@@ -34,6 +35,7 @@ use crate::statistics::{Counters, count};
 use crate::values::ValueAt;
 use pin::Pin;
 
+pub use join::Join;
 pub use pinned::{Damaged, Pinned};
 pub use upload::Upload;
 pub use walk::Walk;
@@ -55,6 +57,8 @@ pub struct Worker {
     moved_bytes: usize,
     /// Value that the last read has found, if the caller sends it from its place.
     pinned: Option<Box<Pinned>>,
+    /// Large value that the last store has left unfinished.
+    unfinished: Option<Box<Join>>,
 }
 
 /// Result of the first attempt at a plain read.
@@ -77,6 +81,7 @@ impl Worker {
             scratch: Vec::new(),
             moved_bytes: 0,
             pinned: None,
+            unfinished: None,
         }
     }
 
@@ -145,7 +150,7 @@ impl Worker {
     /// not lie in pieces.
     #[must_use]
     pub fn begin(&self, value_len: usize) -> Option<Upload> {
-        Upload::begin(&self.shared, value_len)
+        Upload::begin(&self.shared, value_len, None)
     }
 
     /// Handles the common cases of a plain read in a cache whose values lie beside their keys: a
@@ -598,5 +603,11 @@ impl Worker {
             }
             _ => self.missed(&Seen::Absent),
         }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.items.index.count(self.uncounted_items);
     }
 }

@@ -117,27 +117,29 @@ impl Pin {
 
     /// Appends the value to `out`; returns false if it is damaged.
     pub(super) fn append_to(&self, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
         out.reserve(self.len());
-        self.each_chunk(out, |_| ())
+        while out.len() - start < self.len() {
+            if !self.append_chunk((out.len() - start) as u64, out) {
+                return false;
+            }
+        }
+        true
     }
 
-    /// Returns true if the value is not damaged.
-    pub(super) fn is_intact(&self) -> bool {
-        self.each_chunk(&mut Vec::new(), Vec::clear)
-    }
-
-    /// Appends chunk by chunk to `out`, calls `next` behind each, and checks them.
-    fn each_chunk(&self, out: &mut Vec<u8>, next: impl Fn(&mut Vec<u8>)) -> bool {
-        let chunks = self.shared.records().cut.chunks(self.list.value_len);
-        chunks.zip(&self.list.checksums).all(|(chunk, checksum)| {
-            thread::step();
-            let start = out.len();
-            let is_inside = self.append_range(chunk.at, chunk.bytes, out);
-            let is_intact = crc32c(&out[start..]) == *checksum
-                || mutation_site!("the pieces of a value are checked");
-            next(out);
-            is_inside && is_intact
-        })
+    /// Appends the value from a byte on, up to the end of the chunk that holds it; returns false if
+    /// that is damaged.
+    pub(super) fn append_chunk(&self, at: u64, out: &mut Vec<u8>) -> bool {
+        let cut = self.shared.records().cut;
+        let Some(chunk) = cut.chunk_of(self.list.value_len, at) else { return false };
+        let Some(checksum) = self.list.checksums.get(cut.chunk_number(at)) else { return false };
+        thread::step();
+        let start = out.len();
+        let is_inside = self.append_range(chunk.at, chunk.bytes, out);
+        let is_intact = crc32c(&out[start..]) == *checksum
+            || mutation_site!("the pieces of a value are checked");
+        out.drain(start..start + (at - chunk.at) as usize);
+        is_inside && is_intact
     }
 
     /// Appends a part of the value, unchecked.
@@ -164,32 +166,4 @@ impl Part<'_> {
             Part::Pinned(pin) => pin.len(),
         }
     }
-}
-
-/// Returns bytes of a value that has two parts, in one or two slices. A part that does not lie in
-/// one place is copied into `buffer`.
-pub(super) fn bytes_of<'a>(
-    parts: &'a [Part<'_>; 2],
-    at: u64,
-    len: usize,
-    buffer: &'a mut Vec<u8>,
-) -> [&'a [u8]; 2] {
-    let first = parts[0].len();
-    let (start, end) = (at as usize, at as usize + len);
-    let in_first = start.min(first)..end.min(first);
-    let in_second = start.max(first) - first..end.max(first) - first;
-    if let [Part::Bytes(one), Part::Bytes(two)] = parts {
-        return [&one[in_first], &two[in_second]];
-    }
-    buffer.clear();
-    for (part, range) in parts.iter().zip([in_first, in_second]) {
-        match part {
-            Part::Bytes(bytes) => buffer.extend_from_slice(&bytes[range]),
-            Part::Pinned(pin) => {
-                // The bytes were checked before, and nothing changes those of a pinned value.
-                pin.append_range(range.start as u64, range.len(), buffer);
-            }
-        }
-    }
-    [buffer, b""]
 }

@@ -32,6 +32,8 @@ pub struct Upload {
     written: u64,
     /// Checksum of the bytes of the chunk that is not whole yet.
     checksum: u32,
+    /// Hash of the key of an item that is not evicted for it, and the segments that are kept.
+    keep: Option<(u64, u32)>,
 }
 
 impl Upload {
@@ -48,13 +50,6 @@ impl Upload {
         self.written as usize
     }
 
-    /// Returns true if other values that arrive have segments as well.
-    #[must_use]
-    pub fn is_beside_others(&self) -> bool {
-        let arriving = self.shared.arriving_segments.load(Ordering::Relaxed);
-        arriving > self.list.segments.len() as u64
-    }
-
     /// Returns the bytes of memory that it takes beside its pieces.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
@@ -68,14 +63,18 @@ impl Upload {
     }
 
     /// Begins a value of so many bytes; `None` if such a value does not lie in pieces.
-    pub(super) fn begin(shared: &Arc<Shared>, value_len: usize) -> Option<Upload> {
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        value_len: usize,
+        keep: Option<(u64, u32)>,
+    ) -> Option<Upload> {
         let (records, value_len) = (shared.records(), value_len as u64);
         if value_len <= records.whole_bytes_max || value_len > records.value_bytes_max {
             return None;
         }
         let list = List { value_len, segments: Vec::new(), checksums: Vec::new() };
         let shared = Arc::clone(shared);
-        Some(Upload { shared, list, rest: Vec::new(), written: 0, checksum: 0 })
+        Some(Upload { shared, list, rest: Vec::new(), written: 0, checksum: 0, keep })
     }
 
     /// Writes the next bytes; returns how many. They are fewer if the quota has no room for more,
@@ -155,9 +154,9 @@ impl Upload {
         let most = space.budget.segments() * numerator / denominator;
         let before = shared.arriving_segments.fetch_add(1, Ordering::Relaxed);
         let wanted = self.list.segments.len() + 1;
-        let (items, taken) = (&shared.items, &mut self.list.segments);
+        let (items, keep, taken) = (&shared.items, self.keep, &mut self.list.segments);
         let is_taken = before < most
-            && shared.writers.take_room(items, worker.shard, wanted, None, now, taken);
+            && shared.writers.take_room(items, worker.shard, wanted, keep, now, taken);
         if !is_taken {
             shared.arriving_segments.fetch_sub(1, Ordering::Relaxed);
         }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_base::{Seconds, mutation_site, thread};
 
 use crate::ops::{
@@ -23,20 +22,91 @@ use crate::shared::space::Seen;
 use crate::statistics::count;
 use crate::values::ValueAt;
 use crate::worker::Worker;
+use crate::worker::join::{Copied, Join};
 use crate::worker::number::{DIGITS_MAX, parse_number, write_number};
 use crate::worker::old::{Old, OldItem, Want};
-use crate::worker::pin::{Part, Pin, bytes_of};
-use crate::worker::request::{condition, in_order, new_record, record_expiry, seen_mark};
+use crate::worker::pin::Pin;
+use crate::worker::request::{condition, new_record, record_expiry, seen_mark};
 use crate::worker::upload::Upload;
 
 /// Longest value, spaces included, that is parsed as a number.
 const NUMBER_BYTES_MAX: usize = 1024;
 /// Memory that is kept for copies of old values.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
+/// Looks for room for a large value, where nothing can be evicted, before a store is refused.
+const WAITS_MAX: usize = 1000;
+
+/// Condition under which a record is published.
+type Condition<'a> = dyn Fn(&Seen, &Records) -> Result<(), Refusal> + 'a;
 
 impl Worker {
-    /// Stores an item. `old` is the old value, if an earlier call asked for it.
+    /// Stores an item. `old` is the old value, if an earlier call asked for it. A large value waits
+    /// for a while for room that others hold.
     pub fn store(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        old: Option<&OldValue>,
+    ) -> Stored {
+        match self.begin_store(key, hash, now, store, old) {
+            Stored::Unfinished => self.finish_store(key, hash, now, store),
+            stored => stored,
+        }
+    }
+
+    /// Stores a value that has arrived as a whole, which stands for that of `store`. It waits like
+    /// [`Worker::store`].
+    pub fn store_upload(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        upload: Upload,
+    ) -> Stored {
+        match self.begin_store_upload(key, hash, now, store, upload) {
+            Stored::Unfinished => self.finish_store(key, hash, now, store),
+            stored => stored,
+        }
+    }
+
+    /// Copies a large value part by part, and waits for room.
+    #[cold]
+    fn finish_store(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+    ) -> Stored {
+        let shared = Arc::clone(&self.shared);
+        let (mut turn, mut waits) = (None, 0);
+        while let Some(join) = self.take_unfinished() {
+            if turn.is_none() {
+                let pieces = shared.records().cut.parts(join.len() as u64).0;
+                turn = Some(shared.writers.wait_for_turn(shared.space(), pieces as usize));
+            }
+            waits = if join.lacks_room() { waits + 1 } else { 0 };
+            if waits > WAITS_MAX {
+                break;
+            }
+            if waits > 0 {
+                thread::yield_now();
+            }
+            match self.go_on(key, hash, now, store, join) {
+                Stored::Unfinished => {}
+                stored => return stored,
+            }
+        }
+        self.end_store(key, hash, now, store, &Stored::NoMemory);
+        Stored::NoMemory
+    }
+
+    /// Stores an item like [`Worker::store`], but copies no large value and waits for nothing:
+    /// `Unfinished` asks for [`Worker::go_on`].
+    pub fn begin_store(
         &mut self,
         key: &[u8],
         hash: KeyHash,
@@ -46,30 +116,18 @@ impl Worker {
     ) -> Stored {
         self.shared.space().check_flush(now);
         let stored = match store.mode {
-            StoreMode::Append | StoreMode::Prepend => {
-                self.extend(key, hash, now, store, Part::Bytes(store.value), old)
-            }
+            StoreMode::Append | StoreMode::Prepend => self.extend(key, hash, now, store, None, old),
             StoreMode::Set | StoreMode::Add | StoreMode::Replace => {
                 self.store_value(key, hash, now, store, 0)
             }
         };
-        self.count_store(&stored);
+        self.end_store(key, hash, now, store, &stored);
         stored
     }
 
-    /// Counts a store by its outcome.
-    #[inline(always)]
-    fn count_store(&self, stored: &Stored) {
-        match stored {
-            Stored::Stored { .. } => count(&self.counters.stores, 1),
-            Stored::NoMemory => count(&self.counters.refused, 1),
-            Stored::Busy => count(&self.counters.busy, 1),
-            _ => {}
-        }
-    }
-
-    /// Stores a value that has arrived as a whole, which stands for that of `store`.
-    pub fn store_upload(
+    /// Stores a value that has arrived like [`Worker::store_upload`], but copies no large value and
+    /// waits for nothing: `Unfinished` asks for [`Worker::go_on`].
+    pub fn begin_store_upload(
         &mut self,
         key: &[u8],
         hash: KeyHash,
@@ -80,44 +138,96 @@ impl Worker {
         debug_assert!(upload.missing() == 0, "{upload:?} have arrived");
         self.shared.space().check_flush(now);
         let stored = match store.mode {
+            _ if !self.shared.records().takes(key, upload.len()) => Stored::TooLarge,
             StoreMode::Append | StoreMode::Prepend => {
-                let value = upload.into_pin();
-                self.extend(key, hash, now, store, Part::Pinned(&value), None)
-            }
-            // Its record may depend on an old one's.
-            _ if store.invalidate => {
-                let value = upload.into_pin();
-                self.store_large(key, hash, now, store, Part::Pinned(&value), 0)
+                self.extend_by_upload(key, hash, now, store, upload)
             }
             StoreMode::Set | StoreMode::Add | StoreMode::Replace => {
-                self.store_in_place(key, hash, now, store, upload)
+                let (list, rest) = upload.finish();
+                let stored = self.publish_new(key, hash, now, store, (&list, &rest));
+                self.free_unless_stored(&list, stored)
             }
         };
-        self.count_store(&stored);
+        self.end_store(key, hash, now, store, &stored);
         stored
     }
 
-    /// Stores a value where it lies.
-    fn store_in_place(
+    /// Takes the large value that the last store has left unfinished.
+    #[must_use]
+    pub fn take_unfinished(&mut self) -> Option<Box<Join>> {
+        self.unfinished.take()
+    }
+
+    /// Copies the next part of a large value that a store has left unfinished, and stores it once
+    /// it is whole. Key and store are those of before.
+    #[cold]
+    pub fn go_on(
         &mut self,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        upload: Upload,
+        mut join: Box<Join>,
     ) -> Stored {
-        let shared = Arc::clone(&self.shared);
-        if !shared.records().takes(key, upload.len()) {
-            return Stored::TooLarge;
-        }
-        let record = NewRecord { value_len: upload.len(), ..new_record(key, now, store, 0) };
-        let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let keep = store.depends().then_some(hash.0);
-        let (list, rest) = upload.finish();
-        let rest = [&*rest, b""];
-        let stored = self.publish_pieces(hash, now, (record, keep), &list, rest, &condition);
-        self.drop_unless_replaced(key, hash, now, &stored);
+        self.shared.space().check_flush(now);
+        let stored = match join.copy_part(self, store, now) {
+            Copied::Some => {
+                self.unfinished = Some(join);
+                return Stored::Unfinished;
+            }
+            Copied::Whole => join.publish(self, key, hash, now, store),
+            Copied::OldIsDamaged => {
+                if let Some(pin) = join.old.as_ref().and_then(|old| old.pin.as_ref()) {
+                    self.drop_damaged_value(hash, pin);
+                }
+                self.extend(key, hash, now, store, join.added, None)
+            }
+            Copied::IsDamaged => {
+                count(&self.counters.damaged, 1);
+                Stored::NoMemory
+            }
+        };
+        self.end_store(key, hash, now, store, &stored);
         stored
+    }
+
+    /// Counts a store by its outcome, and drops an item that it could not replace.
+    #[inline(always)]
+    fn end_store(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        stored: &Stored,
+    ) {
+        match stored {
+            Stored::Stored { .. } => count(&self.counters.stores, 1),
+            Stored::NoMemory | Stored::TooLarge => {
+                self.end_refused(key, hash, now, store, stored);
+            }
+            Stored::Busy => count(&self.counters.busy, 1),
+            _ => {}
+        }
+    }
+
+    /// Ends a store for which there is no room. As in memcached, an item that a plain set could not
+    /// replace is not served any more, and every other store leaves the item as it was.
+    #[cold]
+    fn end_refused(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        stored: &Stored,
+    ) {
+        if *stored == Stored::NoMemory {
+            count(&self.counters.refused, 1);
+        }
+        if store.mode == StoreMode::Set && store.compare.is_none() {
+            self.delete(key, hash, now, &DeleteOptions::default(), None);
+        }
     }
 
     /// Stores a value that does not depend on the old one, with marks of its own.
@@ -132,21 +242,6 @@ impl Worker {
         self.store_value(key, hash, now, store, marks)
     }
 
-    /// Stores a value that may lie elsewhere and does not depend on the old one.
-    fn store_part(
-        &mut self,
-        key: &[u8],
-        hash: KeyHash,
-        now: Seconds,
-        store: &Store<'_>,
-        value: Part<'_>,
-    ) -> Stored {
-        match value {
-            Part::Bytes(_) => self.store_marked(key, hash, now, store, 0),
-            Part::Pinned(_) => self.store_large(key, hash, now, store, value, 0),
-        }
-    }
-
     /// Does what `store_marked` does, as a part of its caller: each call that a result passes
     /// through costs a copy of it.
     #[inline(always)]
@@ -159,18 +254,21 @@ impl Worker {
         marks: u32,
     ) -> Stored {
         if !self.shared.records().takes_whole(key, store.value.len()) {
-            return self.store_large(key, hash, now, store, Part::Bytes(store.value), marks);
+            return self.store_large(key, hash, now, store);
         }
         let record = new_record(key, now, store, marks);
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let stored = self.write_if(key, hash, now, record, [store.value, b""], condition);
+        let stored = self.write_if(hash, now, record, [store.value, b""], condition);
         if store.invalidate && stored == Stored::Exists {
-            return self.store_stale(key, hash, now, store, Part::Bytes(store.value));
+            let write = |worker: &mut Worker, record: NewRecord<'_>, unchanged: &Condition<'_>| {
+                worker.write(hash, now, record, [store.value, b""], unchanged)
+            };
+            return self.store_stale(key, hash, now, store, store.value.len(), write);
         }
         stored
     }
 
-    /// Stores a value that lies in pieces, or refuses an item that is too large.
+    /// Begins to store a value that lies in pieces, or refuses an item that is too large.
     #[cold]
     #[inline(never)]
     fn store_large(
@@ -179,81 +277,112 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        value: Part<'_>,
-        marks: u32,
     ) -> Stored {
-        if !self.shared.records().takes(key, value.len()) {
-            // An item that cannot be replaced must not go on being served.
-            if store.mode == StoreMode::Set {
-                self.delete(key, hash, now, &DeleteOptions::default(), None);
-            }
+        let shared = Arc::clone(&self.shared);
+        let (items, records) = (&shared.items, shared.records());
+        if !records.takes(key, store.value.len()) {
             return Stored::TooLarge;
         }
-        let record = NewRecord { value_len: value.len(), ..new_record(key, now, store, marks) };
-        let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let parts = [value, Part::Bytes(b"")];
-        let record = (record, store.depends());
-        let stored = self.write_large(key, hash, now, record, parts, &condition);
-        if store.invalidate && stored == Stored::Exists {
-            return self.store_stale(key, hash, now, store, value);
-        }
-        stored
+        let keep = {
+            // A store that will be refused must not evict anything.
+            let pair = items.index.lock(hash.0);
+            let seen = items.seen_in(&pair, key, now);
+            match condition(store, &seen, records) {
+                Err(Refusal::Exists) if store.invalidate => {}
+                Err(refusal) => return refusal.into(),
+                Ok(()) => {}
+            }
+            match &seen {
+                Seen::Live(_, head) if store.depends() => {
+                    let leader = records.leader_of_item(head);
+                    Some((hash.0, leader.map_or(0, |id| records.segments.get(id).pieces())))
+                }
+                _ => None,
+            }
+        };
+        Join::begin(self, store.value.len(), keep, (None, Vec::new()), None)
     }
 
-    /// Stores a meta set with `I` under a token older than the item's: the value is taken, but the
-    /// item keeps its expiry and is stale.
+    /// Stores a meta set with `I` under a token older than the item's: the value, of so many bytes,
+    /// is taken, but the item keeps its expiry and is stale. `write` publishes a record under a
+    /// condition.
+    #[cold]
     fn store_stale(
         &mut self,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        value: Part<'_>,
+        value_len: usize,
+        mut write: impl FnMut(&mut Worker, NewRecord<'_>, &Condition<'_>) -> Stored,
     ) -> Stored {
         loop {
-            let Old::Present(old) =
-                self.read_old(key, hash, now, (Want::Nothing, value.len()), None)
+            let Old::Present(old) = self.read_old(key, hash, now, (Want::Nothing, value_len), None)
             else {
                 return Stored::NotFound;
             };
             if store.compare.is_none_or(|given| given == 0 || given >= old.cas) {
                 return Stored::Exists;
             }
-            let mut record = self.shared.records().successor(
-                key,
-                (&old.head, old.meta.expiry),
-                value.len(),
-                now,
-            );
+            let records = self.shared.records();
+            let mut record = records.successor(key, (&old.head, old.meta.expiry), value_len, now);
             record.client_flags = store.flags;
             record.cas = store.explicit_cas;
             record.marks |= mark::STALE | (old.marks & mark::WIN_SENT) | seen_mark(store.cas);
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            let stored =
-                self.write_part(key, hash, now, record, [value, Part::Bytes(b"")], &unchanged);
+            let stored = write(self, record, &unchanged);
             if stored != Stored::NotStored {
                 return stored;
             }
         }
     }
 
-    /// Appends to a value, or prepends to it.
-    fn extend(
+    /// Appends a value that has arrived, or prepends it.
+    #[cold]
+    fn extend_by_upload(
         &mut self,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        value: Part<'_>,
+        upload: Upload,
+    ) -> Stored {
+        if !store.vivify {
+            return self.extend(key, hash, now, store, Some(upload.into_pin()), None);
+        }
+        // Where there is no item, the value stays in its place.
+        let create = Store { mode: StoreMode::Add, vivify: false, ..*store };
+        let (list, rest) = upload.finish();
+        match self.publish_new(key, hash, now, &create, (&list, &rest)) {
+            Stored::NotStored => {
+                let added = Pin::of_no_item(Arc::clone(&self.shared), list, rest);
+                self.extend(key, hash, now, store, Some(added), None)
+            }
+            stored => self.free_unless_stored(&list, stored),
+        }
+    }
+
+    /// Appends to a value, or prepends to it: the value of `store`, or one that has arrived.
+    pub(super) fn extend(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        store: &Store<'_>,
+        added: Option<Pin>,
         supplied: Option<&OldValue>,
     ) -> Stored {
+        let more = added.as_ref().map_or(store.value.len(), Pin::len);
         loop {
-            let old = match self.read_old(key, hash, now, (Want::Value, value.len()), supplied) {
+            let old = match self.read_old(key, hash, now, (Want::Value, more), supplied) {
                 Old::Present(old) => old,
                 Old::Pending(read) => return Stored::Pending(read),
+                Old::Absent if store.vivify && added.is_some() => {
+                    return Join::begin(self, more, None, (None, Vec::new()), added);
+                }
                 Old::Absent if store.vivify => {
                     let create = Store { mode: StoreMode::Add, vivify: false, ..*store };
-                    match self.store_part(key, hash, now, &create, value) {
+                    match self.store_marked(key, hash, now, &create, 0) {
                         Stored::NotStored => continue,
                         stored => return stored,
                     }
@@ -263,25 +392,25 @@ impl Worker {
             if store.compare.is_some_and(|given| given != old.cas) {
                 return Stored::Exists;
             }
-            if old.pin.is_some() {
-                match self.extend_large(key, hash, now, store, value, &old) {
-                    Stored::NotStored => continue,
-                    stored => return stored,
-                }
-            }
             let before = std::mem::take(&mut self.scratch);
-            let len = before.len() + value.len();
-            let stored = if self.shared.records().takes(key, len) {
-                let mut record =
-                    self.shared.records().successor(key, (&old.head, old.meta.expiry), len, now);
-                record.cas = store.explicit_cas;
-                record.marks |= seen_mark(store.cas);
-                let parts = in_order(store.mode, Part::Bytes(&before), value);
-                let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-                self.write_part(key, hash, now, record, parts, &unchanged)
+            let len = old.pin.as_ref().map_or(before.len(), Pin::len) + more;
+            if !self.shared.records().takes(key, len) {
+                self.keep_scratch(before);
+                return Stored::TooLarge;
+            }
+            if len as u64 > self.shared.records().whole_bytes_max {
+                let segments = &self.shared.records().segments;
+                let pieces = old.pin.as_ref().map_or(0, |pin| segments.get(pin.leader()).pieces());
+                return Join::begin(self, len, Some((hash.0, pieces)), (Some(old), before), added);
+            }
+            let record = self.extended(key, now, store, &old, len);
+            let parts = if store.mode == StoreMode::Append {
+                [&*before, store.value]
             } else {
-                Stored::TooLarge
+                [store.value, &before]
             };
+            let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
+            let stored = self.write(hash, now, record, parts, &unchanged);
             self.keep_scratch(before);
             if stored != Stored::NotStored {
                 return stored;
@@ -289,35 +418,49 @@ impl Worker {
         }
     }
 
-    /// Does what `extend` does for a value in pieces, which is copied from place to place.
-    /// `NotStored` means that it was another one meanwhile.
+    /// Returns the record of a value that was appended to or prepended to, and has so many bytes
+    /// now.
+    pub(super) fn extended<'a>(
+        &self,
+        key: &'a [u8],
+        now: Seconds,
+        store: &Store<'_>,
+        old: &OldItem,
+        len: usize,
+    ) -> NewRecord<'a> {
+        let records = self.shared.records();
+        let record = records.successor(key, (&old.head, old.meta.expiry), len, now);
+        NewRecord {
+            // The old record may have moved meanwhile.
+            client_flags: old.meta.flags,
+            cas: store.explicit_cas,
+            marks: record.marks | seen_mark(store.cas),
+            ..record
+        }
+    }
+
+    /// Publishes a value that lies in its place under the conditions of its store.
     #[cold]
-    fn extend_large(
+    pub(super) fn publish_new(
         &mut self,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        value: Part<'_>,
-        old: &OldItem,
+        value: (&List, &[u8]),
     ) -> Stored {
-        let Some(pin) = &old.pin else { return Stored::NotStored };
-        let shared = Arc::clone(&self.shared);
-        let len = pin.len() + value.len();
-        if !shared.records().takes(key, len) {
-            return Stored::TooLarge;
+        let value_len = value.0.value_len as usize;
+        let record = NewRecord { value_len, ..new_record(key, now, store, 0) };
+        let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
+        let keep = store.depends().then_some(hash.0);
+        let stored = self.publish_list(hash, now, (record, keep), value, &condition);
+        if store.invalidate && stored == Stored::Exists {
+            let write = |worker: &mut Worker, record: NewRecord<'_>, unchanged: &Condition<'_>| {
+                worker.publish_list(hash, now, (record, keep), value, unchanged)
+            };
+            return self.store_stale(key, hash, now, store, value_len, write);
         }
-        if !pin.is_intact() {
-            self.drop_damaged_value(hash, pin);
-            return Stored::NotStored;
-        }
-        let mut record = shared.records().successor(key, (&old.head, old.meta.expiry), len, now);
-        record.client_flags = old.meta.flags;
-        record.cas = store.explicit_cas;
-        record.marks |= seen_mark(store.cas);
-        let parts = in_order(store.mode, Part::Pinned(pin), value);
-        let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-        self.write_large(key, hash, now, (record, true), parts, &unchanged)
+        stored
     }
 
     /// Increments or decrements a decimal number. `old` as in `store`.
@@ -373,7 +516,7 @@ impl Worker {
                 record.expiry = record_expiry(expiry, now);
             }
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            match self.write(key, hash, now, record, [&digits[..len], b""], &unchanged) {
+            match self.write(hash, now, record, [&digits[..len], b""], &unchanged) {
                 Stored::NotStored => {}
                 Stored::Stored { cas } => {
                     let expiry = arithmetic.touch.unwrap_or(old.meta.expiry);
@@ -509,13 +652,17 @@ impl Worker {
             // A client that holds the old token must not be able to store under it.
             record.cas = record.cas.or(old.cas.checked_add(1));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            let stored = self.write(key, hash, now, record, [kept, b""], &unchanged);
+            let stored = self.write(hash, now, record, [kept, b""], &unchanged);
             self.keep_scratch(value);
             match stored {
                 Stored::Stored { .. } => return Deleted::Deleted,
                 Stored::NotStored => {}
                 Stored::Busy => return Deleted::Busy,
-                _ => return Deleted::NoMemory,
+                _ => {
+                    // A value that was to be marked stale must not be served as a fresh one.
+                    self.delete(key, hash, now, &DeleteOptions::default(), None);
+                    return Deleted::NoMemory;
+                }
             }
         }
     }
@@ -626,12 +773,16 @@ impl Worker {
             record.marks |= old.marks & (mark::STALE | mark::WIN_SENT);
             record.last_access = Seconds(now.0.saturating_sub(old.meta.last_access_s));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
-            let stored = self.write(key, hash, now, record, [&value, b""], &unchanged);
+            let stored = self.write(hash, now, record, [&value, b""], &unchanged);
             self.keep_scratch(value);
             match stored {
                 Stored::NotStored => {}
                 Stored::Stored { .. } => return Some(old.meta),
-                _ => return None,
+                _ => {
+                    // It would outlive the expiry that it was to have.
+                    self.delete(key, hash, now, &DeleteOptions::default(), None);
+                    return None;
+                }
             }
         }
     }
@@ -709,69 +860,18 @@ impl Worker {
     /// Writes a record and publishes it if the condition holds.
     fn write(
         &mut self,
-        key: &[u8],
         hash: KeyHash,
         now: Seconds,
         record: NewRecord<'_>,
         parts: [&[u8]; 2],
-        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+        condition: &Condition<'_>,
     ) -> Stored {
-        if record.value_len as u64 <= self.shared.records().whole_bytes_max {
-            return self.write_if(key, hash, now, record, parts, condition);
-        }
-        let parts = parts.map(Part::Bytes);
-        self.write_large(key, hash, now, (record, true), parts, condition)
-    }
-
-    /// Writes like `write` a value whose parts may lie elsewhere.
-    fn write_part(
-        &mut self,
-        key: &[u8],
-        hash: KeyHash,
-        now: Seconds,
-        record: NewRecord<'_>,
-        parts: [Part<'_>; 2],
-        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
-    ) -> Stored {
-        match parts {
-            [Part::Bytes(one), Part::Bytes(two)] => {
-                self.write(key, hash, now, record, [one, two], condition)
-            }
-            // A value that can be pinned is a large one.
-            _ => self.write_large(key, hash, now, (record, true), parts, condition),
-        }
-    }
-
-    /// Writes a value in pieces and publishes it if the condition holds. If the condition `depends`
-    /// on an item, that is not evicted for the value.
-    #[cold]
-    fn write_large(
-        &mut self,
-        key: &[u8],
-        hash: KeyHash,
-        now: Seconds,
-        (record, depends): (NewRecord<'_>, bool),
-        parts: [Part<'_>; 2],
-        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
-    ) -> Stored {
-        self.moved_bytes += parts[0].len() + parts[1].len();
-        let stored = self.write_in_pieces(hash, now, (record, depends), parts, condition);
-        self.drop_unless_replaced(key, hash, now, &stored);
-        stored
-    }
-
-    /// Drops an item that could not be replaced: as in memcached, it is not served any more.
-    #[inline(always)]
-    fn drop_unless_replaced(&mut self, key: &[u8], hash: KeyHash, now: Seconds, stored: &Stored) {
-        if matches!(stored, Stored::NoMemory | Stored::TooLarge) {
-            self.delete(key, hash, now, &DeleteOptions::default(), None);
-        }
+        self.write_if(hash, now, record, parts, condition)
     }
 
     #[inline(always)]
     fn write_if(
         &mut self,
-        key: &[u8],
         hash: KeyHash,
         now: Seconds,
         record: NewRecord<'_>,
@@ -779,87 +879,11 @@ impl Worker {
         condition: impl Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         self.moved_bytes += parts[0].len() + parts[1].len();
-        let stored = self.try_write(hash, now, record, parts, condition);
-        self.drop_unless_replaced(key, hash, now, &stored);
-        stored
+        self.try_write(hash, now, record, parts, condition)
     }
 
-    /// Writes a large value into pieces, and then publishes the record of their list.
-    #[cold]
-    #[inline(never)]
-    fn write_in_pieces(
-        &mut self,
-        hash: KeyHash,
-        now: Seconds,
-        (record, depends): (NewRecord<'_>, bool),
-        parts: [Part<'_>; 2],
-        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
-    ) -> Stored {
-        let shared = Arc::clone(&self.shared);
-        let (items, space, records) = (&shared.items, shared.space(), shared.records());
-        let keep = {
-            // A store that will be refused must not evict anything.
-            let pair = items.index.lock(hash.0);
-            let seen = items.seen_in(&pair, record.key, now);
-            if let Err(refusal) = condition(&seen, records) {
-                return refusal.into();
-            }
-            match &seen {
-                Seen::Live(_, head) if depends => {
-                    let leader = records.leader_of_item(head);
-                    Some((hash.0, leader.map_or(0, |id| records.segments.get(id).pieces())))
-                }
-                _ => None,
-            }
-        };
-        let wanted = records.cut.parts(record.value_len as u64).0 as usize;
-        let _turn = shared.writers.wait_for_turn(space, wanted);
-        let mut taken = Vec::new();
-        if !shared.writers.take_room(items, self.shard, wanted, keep, now, &mut taken) {
-            space.free_pieces(&taken);
-            return Stored::NoMemory;
-        }
-        space.link_pieces(&taken);
-        let list = self.fill_pieces(taken, &parts);
-        let kept = keep.map(|(hash, _)| hash);
-        let rest = records.cut.parts(list.value_len).1;
-        let mut buffer = Vec::new();
-        let rest = bytes_of(&parts, list.value_len - rest, rest as usize, &mut buffer);
-        self.publish_pieces(hash, now, (record, kept), &list, rest, condition)
-    }
-
-    /// Writes a value into its pieces, but for its rest; returns its list.
-    fn fill_pieces(&mut self, segments: Vec<u32>, parts: &[Part<'_>; 2]) -> List {
-        let shared = Arc::clone(&self.shared);
-        let records = shared.records();
-        let value_len = (parts[0].len() + parts[1].len()) as u64;
-        let mut list = List { value_len, segments, checksums: Vec::new() };
-        let mut buffer = Vec::new();
-        for chunk in records.cut.chunks(value_len) {
-            thread::step();
-            let [first, second] = bytes_of(parts, chunk.at, chunk.bytes, &mut buffer);
-            list.checksums.push(crc32c_append(crc32c(first), second));
-            if let Some(piece) = chunk.piece {
-                let (id, account) = (list.segments[piece], &mut self.account);
-                records.write_piece(id, chunk.offset, first, account);
-                records.write_piece(id, chunk.offset + first.len() as u64, second, account);
-            }
-        }
-        records.drain_pieces();
-        list
-    }
-
-    /// Publishes the record of a value whose pieces are written, or frees these if it is refused.
-    fn publish_pieces(
-        &mut self,
-        hash: KeyHash,
-        now: Seconds,
-        (record, keep): (NewRecord<'_>, Option<u64>),
-        list: &List,
-        rest: [&[u8]; 2],
-        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
-    ) -> Stored {
-        let stored = self.publish_list(hash, now, (record, keep), list, rest, condition);
+    /// Frees the pieces of a value that was refused. Returns the outcome of its store.
+    pub(super) fn free_unless_stored(&mut self, list: &List, stored: Stored) -> Stored {
         let is_stored = matches!(stored, Stored::Stored { .. });
         if !is_stored && !mutation_site!("the pieces of a value that is refused are freed") {
             self.shared.space().free_pieces(&list.segments);
@@ -868,14 +892,13 @@ impl Worker {
     }
 
     /// Publishes the record of a value in pieces, with their list and the value's rest.
-    fn publish_list(
+    pub(super) fn publish_list(
         &mut self,
         hash: KeyHash,
         now: Seconds,
         (record, keep): (NewRecord<'_>, Option<u64>),
-        list: &List,
-        rest_parts: [&[u8]; 2],
-        condition: &dyn Fn(&Seen, &Records) -> Result<(), Refusal>,
+        (list, rest_bytes): (&List, &[u8]),
+        condition: &Condition<'_>,
     ) -> Stored {
         let shared = Arc::clone(&self.shared);
         let (items, space, records) = (&shared.items, shared.space(), shared.records());
@@ -901,7 +924,7 @@ impl Worker {
             };
             let implied = records.implied_cas(place.sequence, place.location());
             let written = NewRecord { cas: record.cas.or(Some(implied)), ..record };
-            records.write_list(&place, &written, list, rest_parts, &mut self.account);
+            records.write_list(&place, &written, list, [rest_bytes, b""], &mut self.account);
             leader.set_owner(place.location());
             let (cas, is_new) =
                 match items.publish(&mut shard, hash, now, &record, &place, &condition) {
@@ -972,11 +995,5 @@ impl Worker {
                 }
             }
         }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.shared.items.index.count(self.uncounted_items);
     }
 }

@@ -17,8 +17,8 @@ const READER_STALL_MAX: Duration = Duration::from_secs(2);
 /// Time without progress after which a value on its way in gives way to another: one that comes
 /// over a network has shorter pauses.
 const UNMOVED_MIN: Duration = Duration::from_millis(50);
-/// Time for which a value waits for those of other loops to give way: they are searched for stalled
-/// ones once a second.
+/// Time for which a value waits for room that others hold: readers of values whose items have gone,
+/// and values of other loops, which are searched for stalled ones once a second.
 const WAIT_MAX: Duration = Duration::from_millis(2500);
 /// Interval of its attempts meanwhile.
 const TRY_EVERY: Duration = Duration::from_millis(5);
@@ -48,7 +48,7 @@ pub(super) fn make_room(table: &mut Table, key: Key, now: Nanos) -> Option<Nanos
     }
     let connection = table.connections.get_mut(key)?;
     let since = *connection.lacks_room_since.get_or_insert(now);
-    if connection.session.arrives_beside_others() && now.since(since) < WAIT_MAX {
+    if now.since(since) < WAIT_MAX {
         return Some(now.after(TRY_EVERY));
     }
     connection.session.give_up_arrival();

@@ -179,7 +179,8 @@ impl Turns {
             self.foreign.log(connection.input.data(), &seat.name, &connection.stream, now.nanos);
         }
         connection.input.consume(turn.consumed);
-        let moved = received + self.output.len().min(TURN_BYTES);
+        let copied = if connection.session.is_copying() { TURN_BYTES } else { 0 };
+        let moved = received + copied + self.output.len().min(TURN_BYTES);
         connection.is_light = table.ready.charge(moved, turn.requests) && turn.then != Then::Yield;
         self.settle(table, round, key, turn)
     }
@@ -190,7 +191,8 @@ impl Turns {
         let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
         let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return After::Close };
         connection.unanswered += turn.requests;
-        if turn.consumed > 0 || connection.session.is_listing() {
+        let goes_on = connection.session.is_listing() || connection.session.is_copying();
+        if turn.consumed > 0 || goes_on {
             connection.guard.client.is_active(now);
             if connection.trickled == 0 || !connection.session.is_arriving() {
                 connection.stalled_since = None;

@@ -214,3 +214,95 @@ fn many_clients_that_send_half_of_a_value_take_no_more_than_the_quota() {
     other.expect("STORED\r\n");
     running.stop().unwrap();
 }
+
+fn append(key: &str, value: &[u8]) -> Vec<u8> {
+    [format!("append {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+}
+
+#[test]
+fn others_have_their_turns_while_a_large_value_is_extended() {
+    let running = start(&format!("threads = 1\n{}", tenant("a", LIMIT)));
+    let (mut client, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    client.send(&set("k", &value(1, LEN)));
+    client.expect("STORED\r\n");
+    let yields = || running.tenants()[0].counts().conn_yields;
+    let before = yields();
+    let (small, large) = (b"0123456789".as_slice(), value(2, 1 << 20));
+    for more in [small, &large] {
+        client.send(&append("k", more));
+        other.ask("set small 0 0 1\nx\n", "STORED\n");
+        client.expect("STORED\r\n");
+    }
+    // No turn copies more than 512 KiB.
+    assert!(yields() >= before + 2 * (LEN as u64 >> 19), "{} after {before}", yields());
+    // The whole comes in its order, whichever way it is put together.
+    client.send(&[format!("ms k {} MP\r\n", small.len()).as_bytes(), small, b"\r\n"].concat());
+    client.expect("HD\r\n");
+    client.send(b"get k\r\n");
+    expect_value(&mut client, "k", &[small, &value(1, LEN), small, &large].concat());
+    client.expect("END\r\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_value_that_finds_no_item_needs_no_second_place() {
+    let running = start(&tenant("a", "value_limit = \"16MiB\""));
+    let mut client = Client::of(&running, "a");
+    // Half of the quota: there is no room for another one.
+    let len = 16 << 20;
+    for request in ["MA N0", "MP N0", "I", "ME I"] {
+        client.ask("flush_all\n", "OK\n");
+        client.send(
+            &[format!("ms k {len} {request}\r\n").as_bytes(), &value(1, len), b"\r\n"].concat(),
+        );
+        client.expect("HD\r\n");
+        client.send(b"get k\r\n");
+        expect_value(&mut client, "k", &value(1, len));
+        client.expect("END\r\n");
+    }
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_value_that_lacks_room_waits_for_readers_while_others_are_served() {
+    let (running, clock) = start_with_clock();
+    let (mut client, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    let mut readers = [0; 3].map(|_| Client::of(&running, "a"));
+    let len = 7 << 20;
+    client.send(&set("k", &value(9, len)));
+    client.expect("STORED\r\n");
+    // More than the buffers of a socket take.
+    let header = format!("VALUE r 0 {len}\r\n");
+    for (seed, reader) in readers.iter_mut().enumerate() {
+        other.send(&set("r", &value(seed, len)));
+        other.expect("STORED\r\n");
+        reader.send(b"get r r r r r r\r\n");
+        reader.expect(&header);
+    }
+    other.ask("delete r\n", "DELETED\n");
+    client.send(&append("k", b"0123456789"));
+    for _ in 0..20 {
+        clock.advance(Duration::from_millis(20));
+        other.ask("set small 0 0 1\nx\nget small\n", "STORED\nVALUE small 0 1\nx\nEND\n");
+    }
+    client.0.set_nonblocking(true).unwrap();
+    assert!(client.0.peek(&mut [0]).is_err(), "it did not wait");
+    client.0.set_nonblocking(false).unwrap();
+    // A reader that goes gives its room back.
+    let [gone, mut stays, stuck] = readers;
+    drop(gone);
+    for _ in 0..20 {
+        clock.advance(Duration::from_millis(20));
+        other.ask("mn\n", "MN\n");
+    }
+    client.expect("STORED\r\n");
+    let mut found = vec![0; len];
+    stays.0.read_exact(&mut found).unwrap();
+    assert!(found == value(1, len));
+    client.send(b"get k\r\n");
+    expect_value(&mut client, "k", &[&*value(9, len), b"0123456789"].concat());
+    client.expect("END\r\n");
+    // A server that stops would wait for them.
+    drop((stays, stuck));
+    running.stop().unwrap();
+}

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use entresol_base::Seconds;
-use entresol_cache::Upload;
+use entresol_cache::{Join, Upload};
 use entresol_protocol::{Limits, Request, Step, parse_without_data};
 
 use super::plan::{Planned, hash_keys};
@@ -29,6 +29,8 @@ pub(super) struct Arrival {
 pub(super) enum Arrived {
     /// Written to its place.
     Value(Upload),
+    /// Being put together with an old one, or copied to its place from the input.
+    Unfinished(Box<Join>),
     /// Skipped, since the quota had no room for it.
     NoRoom,
 }
@@ -57,12 +59,9 @@ impl Arrival {
         Some((Arrival { line: line.to_vec(), value, missing: len }, end))
     }
 
-    /// Returns the value, unless it is skipped.
-    pub(super) fn upload(&self) -> Option<&Upload> {
-        match &self.value {
-            Arrived::Value(upload) => Some(upload),
-            Arrived::NoRoom => None,
-        }
+    /// Returns the value as far as it has arrived.
+    pub(super) fn value(&self) -> &Arrived {
+        &self.value
     }
 
     /// Writes the next bytes of the value to their place; returns how many of `input` they were.
@@ -71,7 +70,7 @@ impl Arrival {
         let bytes = input.get(..self.missing).unwrap_or(input);
         let taken = match &mut self.value {
             Arrived::Value(upload) => upload.write(&mut seat.worker, bytes, now),
-            Arrived::NoRoom => bytes.len(),
+            Arrived::Unfinished(_) | Arrived::NoRoom => bytes.len(),
         };
         self.missing -= taken;
         taken
@@ -99,10 +98,29 @@ impl Arrival {
 }
 
 impl Arrived {
-    /// Returns the bytes of the value.
-    pub(super) fn len(&self) -> usize {
+    /// Returns the bytes of the value that was sent, unless its request has them.
+    pub(super) fn len(&self) -> Option<usize> {
         match self {
-            Arrived::Value(upload) => upload.len(),
+            Arrived::Value(upload) => Some(upload.len()),
+            Arrived::Unfinished(join) => join.added_len(),
+            Arrived::NoRoom => None,
+        }
+    }
+
+    /// Returns the bytes that are in their place.
+    pub(super) fn written(&self) -> usize {
+        match self {
+            Arrived::Value(upload) => upload.written(),
+            Arrived::Unfinished(join) => join.written(),
+            Arrived::NoRoom => 0,
+        }
+    }
+
+    /// Returns the bytes of memory that it takes beside its place in the cache.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        match self {
+            Arrived::Value(upload) => upload.buffered_bytes(),
+            Arrived::Unfinished(join) => join.buffered_bytes(),
             Arrived::NoRoom => 0,
         }
     }
@@ -137,9 +155,16 @@ impl Call<'_> {
                 hash_keys(&request, self.seat, &mut hashes);
                 self.session.arrived = Some(value);
                 let flow = self.request(&request, &hashes);
-                *self.left = self.left.saturating_sub(1);
                 self.seat.worker.take_moved_bytes();
-                debug_assert!(matches!(flow, Flow::Done), "a value that has arrived waits");
+                if let Flow::Stop(then) = flow {
+                    let value = self.session.arrived.take();
+                    debug_assert!(value.is_some(), "a value is lost, and its request is not done");
+                    let value = value.unwrap_or(Arrived::NoRoom);
+                    self.session.arrival = Some(Box::new(Arrival { line, value, missing: 0 }));
+                    return (taken, Some(then));
+                }
+                self.session.arrived = None;
+                *self.left = self.left.saturating_sub(1);
             }
             step => {
                 // Malformed: the value goes, and the refusal may have to wait for its turn.

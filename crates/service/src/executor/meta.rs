@@ -107,12 +107,14 @@ impl Command<'_> {
         };
         let mut buffer = KeyBuffer::default();
         let key = request.key.resolve(&mut buffer);
-        let value_len = self.arrived.as_ref().map_or(request.data.len(), Arrived::len) as u32;
+        let value_len = self.arrived.as_ref().and_then(Arrived::len);
+        let value_len = value_len.unwrap_or(request.data.len()) as u32;
         let stored = self.send(key, &store);
         let mut facts = MetaFacts { value_len, ..MetaFacts::default() };
         let status = match stored {
             Stored::Busy => return self.wait_for_buffer(),
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
+            Stored::Unfinished => return self.put_off(),
             Stored::Stored { cas } => {
                 facts.cas = cas;
                 if joins && asks_for(request.tokens, b's') {
@@ -127,7 +129,10 @@ impl Command<'_> {
             Stored::NotFound => Status::NotFound,
             Stored::TooLarge | Stored::NoMemory => {
                 self.seat.counters.count_store(&stored, false);
-                self.seat.discard(request.key, self.key, self.now.seconds);
+                // As in memcached, which finds room for what was sent before it looks at the item.
+                if !joins {
+                    self.seat.discard(request.key, self.key, self.now.seconds);
+                }
                 let too_large = matches!(stored, Stored::TooLarge);
                 let reply = if too_large { encode::TOO_LARGE } else { encode::NO_MEMORY_STORING };
                 return self.out.reply(false, reply);

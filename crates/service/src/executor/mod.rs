@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 
 use entresol_base::{Nanos, Seconds};
 use entresol_cache::{
-    DeleteOptions, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Upload, Walk,
+    DeleteOptions, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Walk,
 };
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
@@ -63,7 +63,7 @@ pub struct Session {
     listing: Option<Walk>,
     /// Request whose value is arriving in its place.
     arrival: Option<Box<Arrival>>,
-    /// Value that has arrived for the request that is executed next.
+    /// Value that has arrived for the request that is executed next, or is being put together.
     arrived: Option<Arrived>,
 }
 
@@ -87,28 +87,31 @@ impl Session {
         self.arrival.is_some()
     }
 
-    fn upload(&self) -> Option<&Upload> {
-        self.arrival.as_ref()?.upload()
+    /// Returns the large value that arrives or is being put together.
+    #[inline]
+    fn unfinished(&self) -> Option<&Arrived> {
+        self.arrival.as_ref().map(|arrival| arrival.value()).or(self.arrived.as_ref())
     }
 
-    /// Returns the bytes of that value that have arrived.
+    /// Returns true while a large value is being copied to its place, part by part.
+    #[inline]
+    #[must_use]
+    pub fn is_copying(&self) -> bool {
+        matches!(self.unfinished(), Some(Arrived::Unfinished(_)))
+    }
+
+    /// Returns the bytes of that value that are in their place.
     #[inline]
     #[must_use]
     pub fn arrived_bytes(&self) -> usize {
-        self.upload().map_or(0, Upload::written)
-    }
-
-    /// Returns true if other large values arrive at the tenant as well.
-    #[must_use]
-    pub fn arrives_beside_others(&self) -> bool {
-        self.upload().is_some_and(Upload::is_beside_others)
+        self.unfinished().map_or(0, Arrived::written)
     }
 
     /// Returns the bytes of buffers that the session holds for that value.
     #[inline]
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
-        self.upload().map_or(0, Upload::buffered_bytes)
+        self.unfinished().map_or(0, Arrived::buffered_bytes)
     }
 
     /// Receives the next bytes of that value, at most so many, from a socket into their place.
@@ -123,10 +126,13 @@ impl Session {
         self.arrival.as_mut()?.receive(socket, most, seat, now)
     }
 
-    /// Frees what has arrived of a large value: the rest of it is skipped, and its request refused.
+    /// Frees what has arrived of a large value, or was copied: the rest of it is skipped, and its
+    /// request refused.
     pub fn give_up_arrival(&mut self) {
         if let Some(arrival) = &mut self.arrival {
             arrival.give_up();
+        } else if let Some(arrived) = &mut self.arrived {
+            *arrived = Arrived::NoRoom;
         }
     }
 
@@ -167,7 +173,7 @@ pub enum Then {
     },
     /// The next request needs an old value, which must be read and handed to [`Session::provide`].
     Fetch(PendingRead),
-    /// The large value that arrives lacks room. Others that arrive may have to go: see
+    /// The large value that arrives, or is being copied, lacks room. Others may have to go: see
     /// [`Session::give_up_arrival`].
     MakeRoom,
     /// The client ended the connection or broke the protocol: send what is due and close.
@@ -225,8 +231,8 @@ struct Command<'c> {
     out: &'c mut Output,
     /// Old value, if the command has waited for it.
     old: Option<&'c OldValue>,
-    /// Value of a storage command, if it did not come with its line.
-    arrived: Option<Arrived>,
+    /// Value of a storage command, if it did not come with its line or is being copied.
+    arrived: &'c mut Option<Arrived>,
     /// Room for a key that is sent in base64.
     key: &'c mut KeyBuffer,
     hash: KeyHash,
@@ -445,7 +451,7 @@ impl<'c> Call<'c> {
 
     #[inline]
     fn command(&mut self, hash: KeyHash) -> Command<'_> {
-        let (old, arrived) = (self.session.old.as_ref(), self.session.arrived.take());
+        let (old, arrived) = (self.session.old.as_ref(), &mut self.session.arrived);
         Command { seat: self.seat, out: self.out, old, arrived, key: self.key, hash, now: self.now }
     }
 
@@ -477,17 +483,50 @@ impl Command<'_> {
     #[inline]
     fn send(&mut self, key: &[u8], store: &Store<'_>) -> Stored {
         let (worker, now) = (&mut self.seat.worker, self.now.seconds);
-        match self.arrived.take() {
-            None => worker.store(key, self.hash, now, store, self.old),
-            Some(Arrived::Value(upload)) => worker.store_upload(key, self.hash, now, store, upload),
-            Some(Arrived::NoRoom) => {
+        let stored = match self.arrived.take() {
+            None => worker.begin_store(key, self.hash, now, store, self.old),
+            Some(arrived) => return self.send_arrived(key, store, arrived),
+        };
+        if matches!(stored, Stored::Unfinished) { self.go_on(key, store) } else { stored }
+    }
+
+    /// Stores a value that did not come with its request, or goes on to copy one.
+    #[cold]
+    fn send_arrived(&mut self, key: &[u8], store: &Store<'_>, arrived: Arrived) -> Stored {
+        let (worker, now) = (&mut self.seat.worker, self.now.seconds);
+        let stored = match arrived {
+            Arrived::Value(upload) => worker.begin_store_upload(key, self.hash, now, store, upload),
+            Arrived::Unfinished(join) => worker.go_on(key, self.hash, now, store, join),
+            Arrived::NoRoom => {
                 if store.mode == StoreMode::Set && store.compare.is_none() {
                     // As in memcached, an item that could not be replaced is not served any more.
                     worker.delete(key, self.hash, now, &DeleteOptions::default(), None);
                 }
                 Stored::NoMemory
             }
+        };
+        if stored == Stored::Unfinished {
+            *self.arrived = self.seat.worker.take_unfinished().map(Arrived::Unfinished);
         }
+        stored
+    }
+
+    /// Copies the first part of a large value.
+    #[cold]
+    fn go_on(&mut self, key: &[u8], store: &Store<'_>) -> Stored {
+        match self.seat.worker.take_unfinished() {
+            Some(join) => self.send_arrived(key, store, Arrived::Unfinished(join)),
+            None => Stored::NoMemory,
+        }
+    }
+
+    /// Lets others have their turns before the next part of a large value is copied.
+    #[cold]
+    fn put_off(&self) -> Flow {
+        let lacks_room =
+            |arrived: &Arrived| matches!(arrived, Arrived::Unfinished(join) if join.lacks_room());
+        let waits = self.arrived.as_ref().is_some_and(lacks_room);
+        Flow::Stop(if waits { Then::MakeRoom } else { Then::Yield })
     }
 
     /// Parks the connection until a write buffer has come back.

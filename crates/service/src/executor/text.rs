@@ -6,7 +6,7 @@ use entresol_cache::{
     Stored,
 };
 use entresol_protocol::encode;
-use entresol_protocol::{Exptime, Key, Lifetime, StoreVerb, Touch};
+use entresol_protocol::{Exptime, Lifetime, StoreVerb, Touch};
 
 use super::{Command, Flow, Then};
 use crate::detail::Event;
@@ -48,6 +48,7 @@ impl Command<'_> {
         let reply = match stored {
             Stored::Busy => return self.wait_for_buffer(),
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
+            Stored::Unfinished => return self.put_off(),
             Stored::Stored { .. } => encode::STORED,
             Stored::NotStored => encode::NOT_STORED,
             Stored::Exists => encode::EXISTS,
@@ -57,9 +58,6 @@ impl Command<'_> {
         };
         self.seat.counters.count_store(&stored, compare.is_some());
         self.seat.tenant.detail.count(request.key, Event::Set);
-        if mode == StoreMode::Set && matches!(stored, Stored::TooLarge | Stored::NoMemory) {
-            self.seat.discard(Key::Text(request.key), self.key, self.now.seconds);
-        }
         self.out.reply(request.noreply, reply)
     }
 
