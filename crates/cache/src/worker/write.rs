@@ -42,6 +42,7 @@ type Condition<'a> = dyn Fn(&Seen, &Records) -> Result<(), Refusal> + 'a;
 impl Worker {
     /// Stores an item. `old` is the old value, if an earlier call asked for it. A large value waits
     /// for a while for room that others hold.
+    #[inline]
     pub fn store(
         &mut self,
         key: &[u8],
@@ -50,14 +51,14 @@ impl Worker {
         store: &Store<'_>,
         old: Option<&OldValue>,
     ) -> Stored {
-        match self.begin_store(key, hash, now, store, old) {
-            Stored::Unfinished => self.finish_store(key, hash, now, store),
-            stored => stored,
+        let mut stored = self.begin_store(key, hash, now, store, old);
+        if matches!(stored, Stored::Unfinished) {
+            stored = self.finish_store(key, hash, now, store);
         }
+        stored
     }
 
-    /// Stores a value that has arrived as a whole, which stands for that of `store`. It waits like
-    /// [`Worker::store`].
+    /// Stores a value that has arrived, in the place of that of `store`; it waits like `store`.
     pub fn store_upload(
         &mut self,
         key: &[u8],

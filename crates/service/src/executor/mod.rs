@@ -483,11 +483,14 @@ impl Command<'_> {
     #[inline]
     fn send(&mut self, key: &[u8], store: &Store<'_>) -> Stored {
         let (worker, now) = (&mut self.seat.worker, self.now.seconds);
-        let stored = match self.arrived.take() {
+        let mut stored = match self.arrived.take() {
             None => worker.begin_store(key, self.hash, now, store, self.old),
             Some(arrived) => return self.send_arrived(key, store, arrived),
         };
-        if matches!(stored, Stored::Unfinished) { self.go_on(key, store) } else { stored }
+        if matches!(stored, Stored::Unfinished) {
+            stored = self.go_on(key, store);
+        }
+        stored
     }
 
     /// Stores a value that did not come with its request, or goes on to copy one.
