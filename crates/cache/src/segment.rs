@@ -565,7 +565,6 @@ impl Queues {
 
     /// Returns the segments of values that no item has: they are being written, or read after
     /// their items have died.
-    #[cfg(any(test, feature = "trial"))]
     pub(crate) fn held(&self) -> u32 {
         self.of_pieces - self.led.iter().sum::<u32>()
     }

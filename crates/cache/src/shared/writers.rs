@@ -106,23 +106,18 @@ impl Writers {
     }
 
     /// Takes segments for the pieces of a value, if need be from items that are evicted for it, but
-    /// not from the one with this hash that `keep` names, with so many segments. Returns false if
-    /// there is nothing left to evict: others may be about to let go what they hold, for which this
-    /// does not wait. A value that cannot be held in any case evicts nothing.
+    /// not from the one whose hash is `keep`. Returns false if there is nothing left to evict: others
+    /// may be about to let go what they hold, for which this does not wait.
     pub(crate) fn take_room(
         &self,
         items: &Items,
         shard: usize,
         wanted: usize,
-        keep: Option<(u64, u32)>,
+        keep: Option<u64>,
         now: Seconds,
         taken: &mut Vec<u32>,
     ) -> bool {
         let space = &items.space;
-        let kept = keep.map_or(0, |(_, pieces)| pieces.into());
-        if !space.could_hold(wanted as u64, kept) {
-            return false;
-        }
         let free = |taken: &Vec<u32>| {
             space.budget.of_segments().left() + taken.len() as u64 * space.records.segment_bytes
         };
@@ -132,7 +127,7 @@ impl Writers {
             space.budget.press();
             let evicted = {
                 let mut shard = self.shards[shard].lock();
-                shard.keep = keep.map(|(hash, _)| hash);
+                shard.keep = keep;
                 let how = How::for_segment(in_vain >= EVICTIONS_MAX);
                 let evicted = items.evict_one(&mut shard, now, how);
                 shard.keep = None;

@@ -63,7 +63,6 @@ impl Join {
         if !shared.space().could_hold(wanted, kept.into()) {
             return Stored::NoMemory;
         }
-        let keep = keep.map(|(hash, _)| (hash, kept));
         let Some(upload) = Upload::begin(&shared, len, keep) else { return Stored::TooLarge };
         worker.unfinished = Some(Box::new(Join { upload, old, before, added, lacks_room: false }));
         Stored::Unfinished

@@ -145,7 +145,8 @@ impl Upload {
         piece < self.list.segments.len() || self.take_piece(worker, now)
     }
 
-    /// Takes a segment, if unfinished values may have one more and the quota has room.
+    /// Takes a segment, if unfinished values may have one more and the quota has room for all that
+    /// are missing: a value that has to wait for those evicts nothing meanwhile.
     #[cold]
     fn take_piece(&mut self, worker: &Worker, now: Seconds) -> bool {
         let shared = Arc::clone(&self.shared);
@@ -153,9 +154,12 @@ impl Upload {
         let (numerator, denominator) = ARRIVING_SHARE;
         let most = space.budget.segments() * numerator / denominator;
         let before = shared.arriving_segments.fetch_add(1, Ordering::Relaxed);
-        let wanted = self.list.segments.len() + 1;
-        let (items, keep, taken) = (&shared.items, self.keep, &mut self.list.segments);
+        let whole = shared.records().cut.parts(self.list.value_len).0;
+        let (items, taken) = (&shared.items, &mut self.list.segments);
+        let wanted = taken.len() + 1;
+        let (keep, kept) = self.keep.unzip();
         let is_taken = before < most
+            && space.can_hold(whole - taken.len() as u64, kept.unwrap_or(0).into())
             && shared.writers.take_room(items, worker.shard, wanted, keep, now, taken);
         if !is_taken {
             shared.arriving_segments.fetch_sub(1, Ordering::Relaxed);
