@@ -286,6 +286,33 @@ fn beside_small_stores(tenant: &mut Tenant, operation: impl FnOnce(&mut Tenant))
 }
 
 #[test]
+fn a_value_that_has_to_wait_for_its_room_evicts_nothing_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tenant = Tenant::open(config("dram", dir.path()));
+    let (small, large) = (value(8 * SEGMENT, 1), value(32 * SEGMENT, 2));
+    tenant.set("k", &small);
+    // Values without an item, which only their readers let go: three quarters of the quota.
+    let pinned = GetOptions { pin: true, ..GetOptions::default() };
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        tenant.set("read", &large);
+        tenant.get_with("read", &pinned).unwrap();
+        readers.push(tenant.worker.take_pinned().unwrap());
+    }
+    tenant.delete("read", &DeleteOptions::default());
+    let mut upload = tenant.worker.begin(large.len()).unwrap();
+    let now = tenant.now();
+    assert_eq!(upload.write(&mut tenant.worker, &large, now), 0);
+    assert!(tenant.get("k").is_some(), "evicted for a value that cannot have its room");
+    readers.pop();
+    assert_eq!(upload.write(&mut tenant.worker, &large, now), large.len());
+    let hash = tenant.worker.hash(b"new");
+    let stored = tenant.worker.store_upload(b"new", hash, now, &Store::set(b""), upload);
+    assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+    assert!(tenant.get("k").as_ref() == Some(&small) && tenant.get("new") == Some(large));
+}
+
+#[test]
 fn a_large_value_is_read_and_appended_to_beside_many_small_stores() {
     let len = 48 << 20;
     let config = shared(ByteSize::mib(160), ByteSize::mib(64), 2);

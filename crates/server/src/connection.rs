@@ -144,8 +144,8 @@ impl Transfer {
 /// Bytes of large values that are checked and then sent while the processor's caches have them:
 /// each system call sends so much and wakes the client once.
 const SENT_AT_ONCE: usize = 1 << 20;
-/// Bytes of a large value that are progress: a client that sends fewer in the time for which a value
-/// may stand still holds its room for nothing.
+/// Bytes of a large value that are progress: a client that sends fewer in the time for which a
+/// value may stand still holds its room for nothing.
 const TRICKLE_BYTES: usize = 16 << 10;
 /// Bytes of large values that are copied to be encrypted.
 const COPIED_AT_ONCE: usize = 64 << 10;

@@ -173,8 +173,8 @@ impl Space {
         pieces + kept < self.budget.segments_beside(used)
     }
 
-    /// Returns true if a value can have so many more pieces once everything was evicted that can be,
-    /// but for so many segments that are to be kept. Values that no item has cannot be evicted.
+    /// Returns true if a value can have so many more pieces once everything was evicted that can
+    /// be, but for so many segments that are to be kept. Values that no item has cannot be evicted.
     pub(crate) fn can_hold(&self, more: u64, kept: u64) -> bool {
         let (used, held) = {
             let queues = self.logs.queues.lock();

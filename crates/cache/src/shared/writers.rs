@@ -106,8 +106,8 @@ impl Writers {
     }
 
     /// Takes segments for the pieces of a value, if need be from items that are evicted for it, but
-    /// not from the one whose hash is `keep`. Returns false if there is nothing left to evict: others
-    /// may be about to let go what they hold, for which this does not wait.
+    /// not from the one whose hash is `keep`. Returns false if there is nothing left to evict:
+    /// others may be about to let go what they hold, for which this does not wait.
     pub(crate) fn take_room(
         &self,
         items: &Items,

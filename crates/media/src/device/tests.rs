@@ -1,4 +1,4 @@
-//! DAX devices by a sysfs of the test's own. `tests/dax.rs` uses a real one.
+//! DAX devices by a sysfs of the test's own. `tests/dax_device.rs` uses a real one.
 
 use std::os::unix::fs::symlink;
 

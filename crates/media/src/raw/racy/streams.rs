@@ -107,8 +107,8 @@ pub(super) unsafe fn checksum(from: *const u8, len: usize, before: u32) -> u32 {
 /// As for [`checksum`], of the three streams.
 unsafe fn three_streams(from: *const u8, first: u64) -> [u64; 3] {
     let (mut a, mut b, mut c) = (first, 0_u64, 0_u64);
-    // Each stream is a page, whose beginning the processor does not foresee: those of the next round
-    // are fetched ahead, and its first one in the round before that.
+    // Each stream is a page, whose beginning the processor does not foresee: those of the next
+    // round are fetched ahead, and its first one in the round before that.
     // SAFETY: the loop reads three streams from `from` on; assembly may read what other threads
     // write, and a prefetch may go to any address.
     unsafe {
