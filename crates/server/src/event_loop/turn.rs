@@ -194,7 +194,8 @@ impl Turns {
         let goes_on = connection.session.is_listing() || connection.session.is_copying();
         if turn.consumed > 0 || goes_on {
             connection.guard.client.is_active(now);
-            if connection.trickled == 0 || !connection.session.is_arriving() {
+            let trickles = connection.trickled > 0 && connection.session.is_arriving();
+            if goes_on || !trickles {
                 connection.stalled_since = None;
             }
         }
