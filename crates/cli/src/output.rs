@@ -13,8 +13,11 @@ use serde::Serialize;
 use crate::standard::{judged, note, print, put_message};
 
 /// Commit of the source that the program was built from, `with changes` if the source differed from
-/// it, or `unknown` outside a repository.
-pub(crate) const COMMIT: &str = env!("ENTRESOL_COMMIT");
+/// it, or `unknown` outside a repository and in programs that are no part of it.
+pub(crate) const COMMIT: &str = match option_env!("ENTRESOL_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
 
 /// Flags for the output of results.
 #[derive(Debug, Args)]
