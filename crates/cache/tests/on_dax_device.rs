@@ -1,6 +1,5 @@
 //! A cache whose values lie on a real DAX device, named by ENTRESOL_DAX_DEVICE. What it begins with
-//! is lost. Few machines have one; `.ci/dax-vm` runs the test in a machine that has,
-//! if it is to cut the power as well.
+//! is lost. Few machines have one; `.ci/slow dax-vm` runs the test in a machine that has.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +39,7 @@ fn get(worker: &mut Worker, key: u32, now: Seconds) -> Option<Vec<u8>> {
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DEVICE; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DEVICE; run by .ci/slow dax-vm, which has one"]
 fn values_are_on_the_device_and_come_back_with_a_clean_stop() {
     let device = std::env::var_os("ENTRESOL_DAX_DEVICE").map(PathBuf::from);
     let device = device.expect("ENTRESOL_DAX_DEVICE must name a DAX device in the mode devdax");

@@ -5,6 +5,8 @@
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 #![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
+mod support;
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -104,14 +106,7 @@ fn what_is_dax_stays_dax_when_it_may_be_assumed_and_is_not_when_it_is_not_asked_
 fn lines_are_flushed_by_the_best_instruction_that_the_kernel_knows_of() {
     let directory = directory();
     let region = open(&directory.path().join("a"), 1 << 16);
-    let processor = std::fs::read_to_string("/proc/cpuinfo").expect("a kernel that tells");
-    let has = |flag| processor.split_whitespace().any(|word| word == flag);
-    let best = match () {
-        () if has("clwb") => FlushKind::Clwb,
-        () if has("clflushopt") => FlushKind::Clflushopt,
-        () => FlushKind::Clflush,
-    };
-    assert_eq!(region.flush_kind(), best);
+    assert_eq!(region.flush_kind(), support::best_flush());
     for line in 0..64 {
         region.store_u64(line * 64, line + 1, RELAXED);
     }

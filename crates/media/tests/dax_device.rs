@@ -5,12 +5,14 @@
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 #![expect(clippy::disallowed_methods, reason = "the device is looked at from outside here")]
 
+mod support;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use entresol_media::{
-    Direct, FlushKind, LocalDirectory, PmemMode, RegionKind, RegionOptions, open_block_file,
+    Direct, LocalDirectory, PmemMode, RegionKind, RegionOptions, open_block_file,
 };
 
 const RELAXED: Ordering = Ordering::Relaxed;
@@ -53,13 +55,7 @@ fn all_of_the_device_is_mapped_and_flushed_by_the_best_instruction() {
     let region = open();
     let align = fact("align");
     assert_eq!(region.len(), fact("size") / align * align);
-    let processor = std::fs::read_to_string("/proc/cpuinfo").expect("a kernel that tells");
-    let has = |flag| processor.split_whitespace().any(|word| word == flag);
-    let best = match () {
-        () if has("clwb") => FlushKind::Clwb,
-        () if has("clflushopt") => FlushKind::Clflushopt,
-        () => FlushKind::Clflush,
-    };
+    let best = support::best_flush();
     assert_eq!(region.flush_kind(), best);
     let last = region.len() - 8;
     region.store_u64(last, 1, RELAXED);

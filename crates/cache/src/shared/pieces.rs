@@ -176,11 +176,8 @@ impl Space {
     /// Returns true if a value can have so many more pieces once everything was evicted that can
     /// be, but for so many segments that are to be kept. Values that no item has cannot be evicted.
     pub(crate) fn can_hold(&self, more: u64, kept: u64) -> bool {
-        let (used, held) = {
-            let queues = self.logs.queues.lock();
-            (queues.used().into(), u64::from(queues.held()))
-        };
-        more + kept + held < self.budget.segments_beside(used)
+        let held = u64::from(self.logs.queues.lock().held());
+        self.could_hold(more + held, kept)
     }
 
     /// Returns the log that an item belongs to: that of its value in pieces, or of its record.

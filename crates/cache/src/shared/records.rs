@@ -416,25 +416,21 @@ impl Records {
         self.write_value(place, inline_at, parts, account);
     }
 
-    /// Writes the record of a value in pieces, and its rest in one or two parts, to their places,
-    /// unpublished.
+    /// Writes the record of a value in pieces, and its rest, to their places, unpublished.
     #[cold]
     pub(crate) fn write_list(
         &self,
         place: &Place,
         record: &NewRecord<'_>,
         list: &List,
-        rest: [&[u8]; 2],
+        rest: &[u8],
         account: &mut AccountHandle,
     ) {
-        let elsewhere = self
-            .values
-            .is_elsewhere()
-            .then(|| (place.value_offset, crc32c_append(crc32c(rest[0]), rest[1])));
+        let elsewhere = self.values.is_elsewhere().then(|| (place.value_offset, crc32c(rest)));
         let list_at = record.write(&self.arena, place.at, elsewhere);
         list.store(&self.arena, list_at);
         let rest_at = list_at + self.cut.list_bytes(list.value_len);
-        self.write_value(place, rest_at, rest, account);
+        self.write_value(place, rest_at, [rest, b""], account);
     }
 
     /// Writes a value, in one or two parts, to its place.

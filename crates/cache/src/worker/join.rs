@@ -55,11 +55,8 @@ impl Join {
         added: Option<Pin>,
     ) -> Stored {
         let shared = Arc::clone(&worker.shared);
-        let records = shared.records();
-        let pieces_of = |pin: &Pin| records.segments.get(pin.leader()).pieces();
-        let of_added = added.as_ref().map_or(0, pieces_of);
-        let kept = keep.map_or(0, |(_, pieces)| pieces) + of_added;
-        let wanted = records.cut.parts(len as u64).0;
+        let kept = keep.map_or(0, |(_, pieces)| pieces) + added.as_ref().map_or(0, Pin::pieces);
+        let wanted = shared.records().cut.parts(len as u64).0;
         if !shared.space().could_hold(wanted, kept.into()) {
             return Stored::NoMemory;
         }

@@ -51,6 +51,11 @@ impl Pin {
         self.list.segments[0]
     }
 
+    /// Returns the number of the value's pieces.
+    pub(super) fn pieces(&self) -> u32 {
+        self.list.segments.len() as u32
+    }
+
     /// Returns the bytes of the value.
     pub(super) fn len(&self) -> usize {
         self.list.value_len as usize

@@ -400,9 +400,8 @@ impl Worker {
                 return Stored::TooLarge;
             }
             if len as u64 > self.shared.records().whole_bytes_max {
-                let segments = &self.shared.records().segments;
-                let pieces = old.pin.as_ref().map_or(0, |pin| segments.get(pin.leader()).pieces());
-                return Join::begin(self, len, Some((hash.0, pieces)), (Some(old), before), added);
+                let keep = Some((hash.0, old.pin.as_ref().map_or(0, Pin::pieces)));
+                return Join::begin(self, len, keep, (Some(old), before), added);
             }
             let record = self.extended(key, now, store, &old, len);
             let parts = if store.mode == StoreMode::Append {
@@ -925,7 +924,7 @@ impl Worker {
             };
             let implied = records.implied_cas(place.sequence, place.location());
             let written = NewRecord { cas: record.cas.or(Some(implied)), ..record };
-            records.write_list(&place, &written, list, [rest_bytes, b""], &mut self.account);
+            records.write_list(&place, &written, list, rest_bytes, &mut self.account);
             leader.set_owner(place.location());
             let (cas, is_new) =
                 match items.publish(&mut shard, hash, now, &record, &place, &condition) {
