@@ -11,6 +11,7 @@
 //! let go, whichever comes later.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -20,10 +21,18 @@ use entresol_base::thread;
 
 /// Deadline of a segment that holds an item without expiry.
 pub(crate) const NEVER: u32 = 0;
-/// Bound above the sequences of all segments: tokens have 22 bits for places in one.
-pub(crate) const SEQUENCE_MAX: u64 = 1 << 42;
+/// Bits of a token that tell the place in a segment; those above them tell its sequence number.
+const PLACE_BITS: u32 = 22;
+/// Bound above the sequences of all segments.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << (64 - PLACE_BITS);
 /// Segments of metadata that are allocated together.
 const BLOCK: usize = 64;
+
+/// Returns the tokens that the places of a segment with a sequence number imply.
+pub(crate) fn tokens_of(sequence: u64) -> Range<u64> {
+    let first = sequence << PLACE_BITS;
+    first..first + (1 << PLACE_BITS)
+}
 
 /// State of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ struct World {
     worker: Worker,
     clock: Arc<ManualClock>,
     model: HashMap<u8, Item>,
+    /// Tokens that were told of each key, in their order.
+    told: HashMap<u8, Vec<u64>>,
     writes: u64,
     /// True if the cache may forget items.
     lossy: bool,
@@ -104,7 +106,15 @@ impl World {
         let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
         let cache = Cache::open(config, clock.clone()).expect("the configuration can be met");
         let worker = cache.worker();
-        World { cache, worker, clock, model: HashMap::new(), writes: 0, lossy }
+        World {
+            cache,
+            worker,
+            clock,
+            model: HashMap::new(),
+            told: HashMap::new(),
+            writes: 0,
+            lossy,
+        }
     }
 
     fn now(&self) -> Seconds {
@@ -181,6 +191,11 @@ impl World {
                 assert_eq!(item.cas, meta.cas);
                 let expires = item.expires.map_or(Expiry::Never, Expiry::At);
                 assert_eq!(expires, meta.expiry);
+                let told = self.told.entry(key).or_default();
+                if told.last() != Some(&meta.cas) {
+                    assert!(!told.contains(&meta.cas), "token {} came twice", meta.cas);
+                    told.push(meta.cas);
+                }
             }
             _ => panic!("expected {expected:?}, found {found:?}"),
         }
@@ -515,4 +530,38 @@ fn a_token_that_a_touching_read_told_is_not_given_out_again() {
         world.put(b"key", &Store::set(b"z"));
         assert_ne!(told(&mut world, None), first);
     }
+}
+
+/// Stores whose tokens are told and others, whose places are used again: tokens that are given meet
+/// tokens that places imply.
+#[test]
+fn a_token_comes_once() {
+    let config = ProptestConfig::with_cases(2000);
+    let op = (0..2_u8, 0..8_u8, 0..9_usize, any::<bool>());
+    proptest!(config, |(ops in prop::collection::vec(op, 1..60))| {
+        let mut world = World::new(small(64, 512), false);
+        let mut told = HashMap::<u8, HashSet<u64>>::new();
+        for (key, command, len, expires) in ops {
+            let (name, now) = (name(key), world.now());
+            if command < 2 {
+                let hash = world.worker.hash(&name);
+                let stale = command == 1;
+                let options = DeleteOptions { invalidate: stale, ..DeleteOptions::default() };
+                let deleted = world.worker.delete(&name, hash, now, &options, None);
+                if stale && deleted == Deleted::Deleted {
+                    let (meta, _) = world.lookup(key, true).expect("it is stale, not gone");
+                    prop_assert!(told.entry(key).or_default().insert(meta.cas), "{}", meta.cas);
+                }
+                continue;
+            }
+            // In a segment of its own, with later tokens than those of the other.
+            let expiry = expiry(expires.then_some(700), now).0;
+            let store =
+                Store { cas: command % 2 == 0, expiry, ..Store::set(&[b'1'; 9][..len]) };
+            let Stored::Stored { cas } = world.put(&name, &store) else { panic!("there is room") };
+            if store.cas {
+                prop_assert!(told.entry(key).or_default().insert(cas), "token {} came twice", cas);
+            }
+        }
+    });
 }

@@ -216,6 +216,34 @@ fn a_flush_survives_and_a_second_start_is_not_fooled_by_the_first_snapshot() {
     }
 }
 
+/// Whatever is left of a cache, clients may still hold the tokens of its items.
+#[test]
+fn a_token_does_not_come_again_in_the_next_life() {
+    for medium in MEDIA {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+        let now = clock.seconds();
+        let mut told = Vec::new();
+        for life in 0..6 {
+            let cache = Cache::open(config(medium, dir.path()), clock.clone()).unwrap();
+            let mut worker = cache.worker();
+            let Stored::Stored { cas } =
+                store(&cache, &mut worker, b"key", now, &Store { cas: true, ..Store::set(b"1") })
+            else {
+                panic!("there is room");
+            };
+            assert!(told.iter().all(|token| *token < cas), "{medium} {life}: {cas} after {told:?}");
+            told.push(cas);
+            worker.delete(b"key", worker.hash(b"key"), now, &DeleteOptions::default(), None);
+            drop(worker);
+            // Every other process dies.
+            if life % 2 == 0 {
+                cache.close().unwrap();
+            }
+        }
+    }
+}
+
 /// A server's upkeep may have been about to begin when the cache was closed.
 #[test]
 fn upkeep_leaves_a_closed_cache_as_it_was_saved() {

@@ -119,8 +119,10 @@ impl Cache {
         }
         let (flushed_below, flush_at) = restart.flushes();
         space.flushes.pass_sequence(flushed_below);
+        space.flushes.pass_sequence(restart.first_sequence());
+        let first_sequence = space.flushes.leave_out_unseen();
         space.flushes.order(flush_at);
-        restart.begin(now).map_err(|cause| OpenError::RestartDir {
+        restart.begin(now, first_sequence).map_err(|cause| OpenError::RestartDir {
             tenant: shared.name.clone(),
             path: restart.files.path().to_owned(),
             cause,

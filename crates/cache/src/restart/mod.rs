@@ -63,6 +63,9 @@ mod at {
     pub(super) const LAST_SEEN: u64 = 88;
     /// Second of an ordered flush, or 0, and in the upper half its check.
     pub(super) const FLUSH_AT: u64 = 96;
+    /// Sequence number from which the process numbered segments and tokens, and its complement.
+    pub(super) const FIRST_SEQUENCE: u64 = 104;
+    pub(super) const FIRST_CHECK: u64 = 112;
 }
 
 /// State of the map: there is nothing to restore.
@@ -287,9 +290,20 @@ impl Restart {
         Ok(())
     }
 
-    /// Records that the cache is in use: from now on the snapshot is void.
-    pub(crate) fn begin(&self, now: Seconds) -> std::io::Result<()> {
+    /// Returns the sequence number from which the last process numbered segments and tokens; 0 if
+    /// that is not known.
+    pub(crate) fn first_sequence(&self) -> u64 {
+        let first = self.map.load_u64(at::FIRST_SEQUENCE, Ordering::SeqCst);
+        let check = self.map.load_u64(at::FIRST_CHECK, Ordering::SeqCst);
+        if check == !first { first } else { 0 }
+    }
+
+    /// Records that the cache is in use, with segments numbered from `first_sequence` on: from now
+    /// on the snapshot is void.
+    pub(crate) fn begin(&self, now: Seconds, first_sequence: u64) -> std::io::Result<()> {
         self.store_checked(at::LAST_SEEN, now.0, TIME_CHECK);
+        self.map.store_u64(at::FIRST_SEQUENCE, first_sequence, Ordering::SeqCst);
+        self.map.store_u64(at::FIRST_CHECK, !first_sequence, Ordering::SeqCst);
         self.store(at::BOOT, self.files.boot());
         self.store(at::SEGMENTS, self.segments);
         self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);

@@ -1,12 +1,18 @@
-//! Sequence numbers of segments' lives, and flushes: everything below one number is void at once.
+//! Sequence numbers of segments' lives, the tokens that no place implies, and flushes: everything
+//! below one number is void at once.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use entresol_base::sync::Mutex;
 use entresol_base::{Seconds, mutation_site};
 
 use crate::restart::Restart;
+use crate::segment::tokens_of;
 
+/// Sequence numbers that are left out after a restart: segments that left no trace had some of
+/// them, and clients may hold tokens that came from those.
+const LEFT_OUT: u64 = 1 << 20;
 /// Stands for no ordered flush: the second before second 0.
 const NO_FLUSH: u32 = u32::MAX;
 
@@ -14,7 +20,7 @@ const NO_FLUSH: u32 = u32::MAX;
 pub(crate) struct Flushes {
     /// Locked while a flush takes its number: a segment has a greater one only if its thread can
     /// see the flush. Otherwise it could copy an item there that it does not yet see to be flushed.
-    next_sequence: Mutex<u64>,
+    numbers: Mutex<Numbers>,
     /// Sequence number below which all segments are flushed; 0 when none of them is left.
     below: AtomicU64,
     /// Second before that at which an ordered flush takes effect, or `NO_FLUSH`: no second is
@@ -24,10 +30,24 @@ pub(crate) struct Flushes {
     flushing: Mutex<()>,
 }
 
+struct Numbers {
+    next_sequence: u64,
+    /// Tokens of a sequence number that no segment has, for items whose place implies one that is
+    /// too low.
+    tokens: Range<u64>,
+}
+
+impl Numbers {
+    fn take_sequence(&mut self) -> u64 {
+        self.next_sequence += 1;
+        self.next_sequence - 1
+    }
+}
+
 impl Flushes {
     pub(crate) fn new() -> Self {
         Flushes {
-            next_sequence: Mutex::new(1),
+            numbers: Mutex::new(Numbers { next_sequence: 1, tokens: 0..0 }),
             below: AtomicU64::new(0),
             after: AtomicU32::new(NO_FLUSH),
             flushing: Mutex::new(()),
@@ -36,15 +56,39 @@ impl Flushes {
 
     /// Takes the next sequence number.
     pub(crate) fn take_sequence(&self) -> u64 {
-        let mut next = self.next_sequence.lock();
-        *next += 1;
-        *next - 1
+        self.numbers.lock().take_sequence()
+    }
+
+    /// Returns a token above another of the key, which no place implies and no item had before. One
+    /// that a client chose may be above them all: then the next number follows.
+    #[cold]
+    pub(crate) fn take_token(&self, above: u64) -> u64 {
+        let mut numbers = self.numbers.lock();
+        if above >= tokens_of(numbers.next_sequence).start
+            && let Some(token) = above.checked_add(1)
+        {
+            return token;
+        }
+        if numbers.tokens.is_empty() || numbers.tokens.start <= above {
+            let sequence = numbers.take_sequence();
+            numbers.tokens = tokens_of(sequence);
+        }
+        numbers.tokens.start += 1;
+        numbers.tokens.start - 1
     }
 
     /// Ensures that later sequence numbers are above this one.
     pub(crate) fn pass_sequence(&self, sequence: u64) {
-        let mut next = self.next_sequence.lock();
-        *next = (*next).max(sequence + 1);
+        let mut numbers = self.numbers.lock();
+        numbers.next_sequence = numbers.next_sequence.max(sequence + 1);
+    }
+
+    /// Leaves out the sequence numbers that the last process may have used without a trace, and
+    /// returns the next one.
+    pub(crate) fn leave_out_unseen(&self) -> u64 {
+        let mut numbers = self.numbers.lock();
+        numbers.next_sequence += LEFT_OUT;
+        numbers.next_sequence
     }
 
     /// Returns the sequence number below which segments are flushed.
@@ -55,9 +99,8 @@ impl Flushes {
 
     /// Flushes everything that was stored until now.
     pub(crate) fn flush_now(&self, restart: Option<&Restart>) {
-        let mut next = self.next_sequence.lock();
-        let below = *next;
-        *next += 1;
+        let mut numbers = self.numbers.lock();
+        let below = numbers.take_sequence();
         if let Some(restart) = restart
             && !mutation_site!("a flush is in the map")
         {

@@ -148,9 +148,7 @@ impl Items {
         if head.has(mark::CAS) || head.has(mark::CAS_SEEN) {
             let cas = self.space.records.cas_of(found.location(), &head);
             if record.cas.is_none() && implied <= cas {
-                // Behind the greatest token that a client can choose, numbering begins anew.
-                let next = cas.checked_add(1).unwrap_or(implied.max(1));
-                return Err(Published::NeedsCas(next));
+                return Err(Published::NeedsCas(self.space.flushes.take_token(cas)));
             }
             // A client that holds a token of this item must find all later ones greater, even those
             // that no client asks for.

@@ -16,7 +16,7 @@ use crate::ops::{Expiry, ItemMeta, Win};
 use crate::pieces::{Cut, List, first_piece, value_len};
 use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
 use crate::restart::closing::Closing;
-use crate::segment::{Segment, Table};
+use crate::segment::{Segment, Table, tokens_of};
 use crate::shared::append::Place;
 use crate::values::{ValueAt, Values};
 
@@ -174,7 +174,7 @@ impl Records {
     /// Returns the token that a place implies; a segment's later lives give greater ones.
     pub(crate) fn implied_cas(&self, sequence: u64, location: u64) -> u64 {
         let offset = (location * UNIT) & ((1 << self.stride_shift) - 1);
-        (sequence << 22) | (offset / UNIT)
+        tokens_of(sequence).start | (offset / UNIT)
     }
 
     /// Prefetches the record at a location, if there is one.

@@ -650,7 +650,8 @@ impl Worker {
                 }
             }
             // A client that holds the old token must not be able to store under it.
-            record.cas = record.cas.or(old.cas.checked_add(1));
+            record.cas =
+                record.cas.or_else(|| Some(self.shared.space().flushes.take_token(old.cas)));
             let unchanged = |seen: &Seen, records: &Records| old.is_unchanged(seen, records);
             let stored = self.write(hash, now, record, [kept, b""], &unchanged);
             self.keep_scratch(value);
@@ -689,9 +690,7 @@ impl Worker {
             return Some(Deleted::Exists);
         }
         space.forget_saved(location);
-        let sequence = records.segment_at(location).sequence.load(Ordering::SeqCst);
-        let after = || records.implied_cas(sequence, location).max(1);
-        let cas = options.explicit_cas.unwrap_or_else(|| cas.checked_add(1).unwrap_or_else(after));
+        let cas = options.explicit_cas.unwrap_or_else(|| space.flushes.take_token(cas));
         head.set_cas(&records.arena, cas);
         if let Some(expiry) = options.touch {
             let expiry = record_expiry(expiry, now);
