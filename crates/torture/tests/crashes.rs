@@ -62,6 +62,21 @@ fn with_many_prefixes_removed_a_crash_leaves_a_beginning_of_what_was_written() {
     expect_all(&met, &PREFIXES);
 }
 
+/// Events that squeezing must lead to.
+const SQUEEZED: [&str; 3] =
+    ["a segment is squeezed", "a segment is squeezed again", "a crash leaves a squeezed segment"];
+
+/// Segments are squeezed again and again, in place of every fifth write, on one volume or several.
+/// Each history draws other segments, so there are few images of each.
+#[test]
+fn with_segments_squeezed_a_crash_leaves_a_beginning_of_what_was_written() {
+    let met = met_in(0..30, |trial| {
+        let trial = Trial { pmem: false, troubles: false, squeezes: true, ..trial };
+        Trial { images_max: 2, many_prefixes: false, nested_one_in: 0, ..trial }
+    });
+    expect_all(&met, &SQUEEZED);
+}
+
 /// Events that drives in trouble must lead to.
 const TROUBLE: [&str; 19] = [
     "slow",
@@ -89,18 +104,26 @@ const TROUBLE: [&str; 19] = [
 /// One in `nested_one_in` recoveries is itself interrupted by crashes; their images are by far the
 /// most.
 fn in_trouble(seeds: std::ops::Range<u64>, pmem: bool, nested_one_in: u32) {
+    let met = met_in(seeds, |trial| {
+        let trial = Trial { pmem, classes: true, troubles: true, ..trial };
+        Trial { images_max: 2, many_prefixes: false, nested_one_in, ..trial }
+    });
+    expect_all(&met, &TROUBLE);
+}
+
+/// Runs a history for each seed. Returns the counts of rare events.
+fn met_in(seeds: std::ops::Range<u64>, how: impl Fn(Trial) -> Trial) -> Met {
     let mut all = Met::default();
     for seed in seeds {
-        let of = Trial { pmem, classes: true, troubles: true, ..Trial::of(seed) };
-        let of = Trial { images_max: 2, many_prefixes: false, nested_one_in, ..of };
-        let ran = of.run_and_count(&of.history(40));
+        let trial = how(Trial::of(seed));
+        let ran = trial.run_and_count(&trial.history(40));
         let (report, met) = ran.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         if let Some(failure) = &report.failure {
             panic!("seed {seed}: {failure}");
         }
         all.add(&met);
     }
-    expect_all(&all, &TROUBLE);
+    all
 }
 
 fn expect_all(met: &Met, all: &[&str]) {
@@ -123,9 +146,9 @@ fn with_three_drives_and_one_in_trouble_a_crash_leaves_all_that_was_acknowledged
 }
 
 /// Runs histories, closes their stores, and damages the files.
-fn damage(seeds: std::ops::Range<u64>) {
+fn damage(seeds: std::ops::Range<u64>, how: impl Fn(Trial) -> Trial) {
     for seed in seeds {
-        let trial = Trial::of(seed);
+        let trial = how(Trial::of(seed));
         let report = trial.run_damaged(&trial.history(30));
         let report = report.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         assert!(report.images > 10);
@@ -134,7 +157,12 @@ fn damage(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn damage_is_told_or_harmless_confined_named_and_the_rest_is_saved() {
-    damage(0..40);
+    damage(0..40, |trial| trial);
+}
+
+#[test]
+fn damage_of_squeezed_segments_is_told_or_harmless_and_the_rest_is_saved() {
+    damage(0..12, |trial| Trial { squeezes: true, ..trial });
 }
 
 /// Crashes also interrupt many of the recoveries. The test takes some ten minutes of a processor.

@@ -118,5 +118,5 @@ fn find_in_snapshot(
 fn begin(view: &View, place: RecordPlace, out: &mut Vec<u8>) -> Result<Option<bool>, StoreError> {
     let segment = view.segment(place.segment)?;
     let is_wanted = place.bytes <= BEGUN_BYTES_MAX && segment.may_wait();
-    Ok(is_wanted.then(|| segment.try_read(place.offset, place.bytes as usize, out)))
+    Ok(is_wanted.then(|| segment.try_record(place, out)))
 }

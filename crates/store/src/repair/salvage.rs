@@ -305,6 +305,10 @@ impl Salvage<'_> {
         };
         let mut bytes = Vec::new();
         let segment = self.segments.get(&place.segment);
+        if segment.is_some_and(|segment| segment.has_left_out(place)) {
+            // A newer run has the key, or has lost it, which is told of that run.
+            return self.remove(id, Kind::Gone, key);
+        }
         let record = segment.map(|segment| segment.record(place, &mut bytes));
         let what = match record {
             Some(Ok(record)) if leads_there(&record, id, entry) => {

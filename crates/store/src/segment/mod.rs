@@ -3,7 +3,7 @@
 //! ```text
 //!  0  8 B  "ENTRSEGM"
 //!  8  u32  CRC-32C over the 20 bytes behind this word
-//! 12  u32  format version, 1
+//! 12  u32  format version: 1, or 2 with a table of where its records lie (`table`)
 //! 16  u64  the store's identity
 //! 24  u64  the segment's number
 //! 32  u64  mark that all segments before it are durable: 2^32 + CRC-32C of identity and number
@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use entresol_base::checksum;
+use entresol_base::{checksum, mutation_site};
 use entresol_media::{
     BlockFile, BlockOptions, Directory, FileError, MapOptions, MappedFile, MappedKind, PmemMode,
 };
@@ -29,9 +29,11 @@ use crate::names;
 use crate::types::{KvsId, RecordPlace, SegmentNumber, Sequence};
 use groups::{End, Window};
 use record::{Address, Draft, HEADER_BYTES, Header, Record};
+use table::{BEGINNING_BYTES, LEAD_AT, LEAD_BYTES, Lead, Table};
 
 pub(crate) mod groups;
 pub(crate) mod record;
+pub(crate) mod table;
 
 /// First bytes of a segment.
 pub(crate) const MAGIC: [u8; 8] = *b"ENTRSEGM";
@@ -41,6 +43,8 @@ pub(crate) const FIRST_RECORD: u64 = 4096;
 pub(crate) const SEAL_BYTES: u64 = HEADER_BYTES as u64;
 
 const VERSION: u32 = 1;
+/// Format version of a segment with a table.
+const VERSION_OF_TABLES: u32 = 2;
 /// Bytes of the header behind the magic number.
 const HEAD_BYTES: usize = 24;
 /// Offset of the mark that all segments before it are durable.
@@ -60,6 +64,25 @@ pub(crate) struct Segment {
     is_flushed: AtomicBool,
     /// Bytes that were read once no more was written to it.
     read: AtomicU64,
+    layout: Layout,
+}
+
+/// Places at which the records of a segment lie.
+#[derive(Debug)]
+enum Layout {
+    /// Offsets at which they were written.
+    AsWritten,
+    /// Offsets by a table, since records were left out.
+    Squeezed(Table),
+    /// Offsets by a table that is damaged, as its copy is. No record can be read.
+    Lost,
+}
+
+/// Table of a segment, which is there twice.
+#[derive(Debug, Clone, Copy)]
+enum TableCopy {
+    First,
+    Second,
 }
 
 /// Contents of a header.
@@ -83,6 +106,7 @@ impl Segment {
             bytes,
             is_flushed: AtomicBool::new(false),
             read: AtomicU64::new(0),
+            layout: Layout::AsWritten,
         }
     }
 
@@ -100,13 +124,7 @@ impl Segment {
         let (create, magic) = (Some(bytes), Some(MAGIC));
         let options = MapOptions { create, magic, pmem, read_only: false };
         let file = directory.map_file(&names::of_segment(number), &options)?;
-        let mut head = [0; HEAD_BYTES];
-        head[4..8].copy_from_slice(&VERSION.to_le_bytes());
-        head[8..16].copy_from_slice(&store.to_le_bytes());
-        head[16..24].copy_from_slice(&number.0.to_le_bytes());
-        let crc = checksum::crc32c(&head[4..]);
-        head[..4].copy_from_slice(&crc.to_le_bytes());
-        file.write(MAGIC.len() as u64, &head);
+        file.write(MAGIC.len() as u64, &head_of(VERSION, store, number));
         let segment = Segment::of(number, store, Bytes::Mapped(file));
         segment.persist(0, FIRST_RECORD)?;
         Ok(segment)
@@ -163,8 +181,16 @@ impl Segment {
         let segment = Segment::of(number, store, Bytes::Blocks(file));
         match segment.head()? {
             Some(head) => segment.checked(head),
+            None if segment.has_beginning_at_end() => segment.laid_out(),
             None => Ok(segment),
         }
+    }
+
+    /// Returns the first bytes of a segment that is squeezed, of which its last ones are a copy.
+    /// The words lead to its table.
+    pub(crate) fn beginning_with(&self, lead: &[u8]) -> Vec<u8> {
+        let head = head_of(VERSION_OF_TABLES, self.store, self.number);
+        [&MAGIC[..], &head, lead].concat()
     }
 
     /// Returns the damage of the header, if there is any.
@@ -172,10 +198,31 @@ impl Segment {
         let mut magic = Vec::with_capacity(MAGIC.len());
         match self.read_by_call(0, MAGIC.len(), &mut magic).and_then(|()| self.head()) {
             Ok(_) if magic != MAGIC => Some(self.damaged(0, "it does not begin as a segment does")),
-            Ok(Some(_)) => None,
+            Ok(Some(_)) => self.table_error(),
             Ok(None) => Some(self.damaged(8, "the header's checksum is wrong")),
             Err(error) => Some(error),
         }
+    }
+
+    /// Returns the damage of a table or its copy, if there is any.
+    fn table_error(&self) -> Option<StoreError> {
+        if matches!(self.layout, Layout::AsWritten) {
+            return None;
+        }
+        if !self.is_table(TableCopy::First) {
+            return Some(self.damaged(LEAD_AT, "its table of records is damaged"));
+        }
+        let is_copy = self.is_table(TableCopy::Second) && self.has_beginning_at_end();
+        (!is_copy).then(|| self.damaged(self.copy_at(), "the copy of its table is damaged"))
+    }
+
+    fn is_table(&self, copy: TableCopy) -> bool {
+        matches!(self.read_table(copy), Ok(Some(_)))
+    }
+
+    /// Returns true if no record can be read, since nothing says where they lie.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.layout, Layout::Lost)
     }
 
     /// Returns the identity of the store that a segment's header names.
@@ -278,8 +325,13 @@ impl Segment {
 
     /// Returns the header if its checksum is valid.
     fn head(&self) -> Result<Option<Head>, StoreError> {
+        self.head_at(0)
+    }
+
+    /// Returns the header in the beginning of a segment, or in its copy, that lies at an offset.
+    fn head_at(&self, beginning: u64) -> Result<Option<Head>, StoreError> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
-        self.read_by_call(MAGIC.len() as u64, HEAD_BYTES, &mut bytes)?;
+        self.read_by_call(beginning + MAGIC.len() as u64, HEAD_BYTES, &mut bytes)?;
         let parts = (u32_at(&bytes, 0), u32_at(&bytes, 4), u64_at(&bytes, 8), u64_at(&bytes, 16));
         let (Some(crc), Some(version), Some(store), Some(number)) = parts else { return Ok(None) };
         if !checksum::matches(crc, &bytes[4..]) {
@@ -295,11 +347,13 @@ impl Segment {
         is_short.then(|| self.damaged(self.len(), "the file is truncated: it ends without a seal"))
     }
 
-    /// Refuses a header of another store, segment or format version.
+    /// Refuses a header of another store, segment or format version, and reads the table if there
+    /// is one.
     fn checked(self, head: Head) -> Result<Segment, StoreError> {
         let Head { version: found, store, number } = head;
-        if found != VERSION {
-            return Err(StoreError::Version { path: self.path(), found, known: VERSION });
+        if found != VERSION && found != VERSION_OF_TABLES {
+            let known = VERSION_OF_TABLES;
+            return Err(StoreError::Version { path: self.path(), found, known });
         }
         if store != self.store {
             return Err(self.damaged(16, "it belongs to another store"));
@@ -307,7 +361,106 @@ impl Segment {
         if number != self.number.0 {
             return Err(self.damaged(24, format!("it is segment {number} by its header")));
         }
+        if found == VERSION_OF_TABLES { self.laid_out() } else { Ok(self) }
+    }
+
+    /// Reads the table, or its copy if it is damaged.
+    fn laid_out(mut self) -> Result<Segment, StoreError> {
+        let whole = |read: &Result<Option<Table>, StoreError>| matches!(read, Ok(Some(_)));
+        let mut read = self.read_table(TableCopy::First);
+        if !whole(&read) && !mutation_site!("a damaged table is read from its copy") {
+            let second = self.read_table(TableCopy::Second);
+            read = if whole(&second) { second } else { read.and(second) };
+        }
+        self.layout = read?.map_or(Layout::Lost, Layout::Squeezed);
         Ok(self)
+    }
+
+    /// Reads the table or its copy. Returns `None` if that is damaged.
+    fn read_table(&self, copy: TableCopy) -> Result<Option<Table>, StoreError> {
+        match self.try_table(copy) {
+            Err(error) if error.is_damage() => Ok(None),
+            read => read,
+        }
+    }
+
+    fn try_table(&self, copy: TableCopy) -> Result<Option<Table>, StoreError> {
+        let beginning = match copy {
+            TableCopy::First => 0,
+            TableCopy::Second => self.copy_at(),
+        };
+        let (mut words, mut bytes) = (Vec::with_capacity(LEAD_BYTES), Vec::new());
+        self.read_by_call(beginning + LEAD_AT, LEAD_BYTES, &mut words)?;
+        let place = Lead::decode(&words).and_then(|lead| {
+            let len = lead.bytes(self.len())?;
+            let offset = match copy {
+                TableCopy::First => lead.offset,
+                TableCopy::Second => beginning.checked_sub(len as u64)?,
+            };
+            Some((offset, len))
+        });
+        let Some((offset, len)) = place else { return Ok(None) };
+        self.read_by_call(offset, len, &mut bytes)?;
+        Ok(Table::decode(self.store, self.number, &words, &bytes))
+    }
+
+    /// Returns the offset of the copy of the beginning of a segment that is squeezed.
+    fn copy_at(&self) -> u64 {
+        self.len().saturating_sub(BEGINNING_BYTES)
+    }
+
+    /// Returns true if the segment ends with a copy of its beginning, as one does that is squeezed.
+    fn has_beginning_at_end(&self) -> bool {
+        let mut magic = Vec::with_capacity(MAGIC.len());
+        let read = self.read_by_call(self.copy_at(), MAGIC.len(), &mut magic);
+        let is_own = |head: Head| {
+            let Head { version, store, number } = head;
+            version == VERSION_OF_TABLES && store == self.store && number == self.number.0
+        };
+        let head = read.and_then(|()| self.head_at(self.copy_at()));
+        head.is_ok_and(|head| magic == MAGIC && head.is_some_and(is_own))
+    }
+
+    /// Returns the table of where its records lie, if that is not where they were written.
+    pub(crate) fn table(&self) -> Option<&Table> {
+        match &self.layout {
+            Layout::Squeezed(table) => Some(table),
+            Layout::AsWritten | Layout::Lost => None,
+        }
+    }
+
+    /// Returns the offset at which a record lies that was written at an offset.
+    ///
+    /// # Errors
+    /// Fails if the record was left out, since a newer version of its key had superseded it, or if
+    /// the table is damaged, and its copy as well.
+    #[inline]
+    pub(crate) fn locate(&self, offset: u64) -> Result<u64, StoreError> {
+        self.find(offset).ok_or_else(|| self.left_out(offset))
+    }
+
+    /// Returns the offset at which a record lies that was written at an offset, if it is there.
+    #[inline]
+    pub(crate) fn find(&self, offset: u64) -> Option<u64> {
+        match &self.layout {
+            Layout::AsWritten => Some(offset),
+            Layout::Squeezed(table) => table.find(offset),
+            Layout::Lost => None,
+        }
+    }
+
+    /// Returns true if a record was left out, since a newer version of its key had superseded it.
+    pub(crate) fn has_left_out(&self, place: RecordPlace) -> bool {
+        self.table().is_some_and(|table| table.find(place.offset).is_none())
+    }
+
+    #[cold]
+    fn left_out(&self, offset: u64) -> StoreError {
+        let what = match self.is_lost() {
+            true => "nothing says where the record lies: the table of records is damaged",
+            false => "the record was superseded, and is not there any more",
+        };
+        self.damaged(offset, what)
     }
 
     /// Returns the number of the segment.
@@ -536,6 +689,12 @@ impl Segment {
         self.begin_read(offset, len, out)
     }
 
+    /// Tries to read a record as [`try_read`](Segment::try_read) does.
+    pub(crate) fn try_record(&self, place: RecordPlace, out: &mut Vec<u8>) -> bool {
+        let offset = self.find(place.offset);
+        offset.is_some_and(|offset| self.try_read(offset, place.bytes as usize, out))
+    }
+
     /// Tries to read as [`try_read`](Segment::try_read) does, but does not count the bytes. It is
     /// for callers that read them again in any case, which counts them.
     pub(crate) fn begin_read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
@@ -577,7 +736,7 @@ impl Segment {
         out: &'a mut Vec<u8>,
     ) -> Result<Record<'a>, StoreError> {
         let before = out.len();
-        self.read(place.offset, place.bytes as usize, out)?;
+        self.read(self.locate(place.offset)?, place.bytes as usize, out)?;
         self.record_in(place, out.get(before..).unwrap_or_default())
     }
 
@@ -616,7 +775,10 @@ impl Segment {
         out: &mut Vec<u8>,
     ) -> Result<usize, StoreError> {
         let before = out.len();
-        let read = self.read(place.offset, place.bytes as usize, out);
+        let read = match self.find(place.offset) {
+            Some(offset) => self.read(offset, place.bytes as usize, out),
+            None => Err(self.left_out(place.offset)),
+        };
         self.value_bytes_of(place, name, (read, before), out)
     }
 
@@ -635,7 +797,14 @@ impl Segment {
         let bytes = place.bytes as usize;
         let (before, read) = match is_read {
             true => (out.len() - bytes, Ok(())),
-            false => (out.len(), self.read_begun(place.offset, bytes, out)),
+            false => {
+                let before = out.len();
+                let read = match self.find(place.offset) {
+                    Some(offset) => self.read_begun(offset, bytes, out),
+                    None => Err(self.left_out(place.offset)),
+                };
+                (before, read)
+            }
         };
         self.value_bytes_of(place, name, (read, before), out)
     }
@@ -713,4 +882,15 @@ impl Segment {
     fn failed(&self, doing: &'static str, offset: u64, cause: std::io::Error) -> StoreError {
         StoreError::Io { doing, path: self.path(), offset, cause }
     }
+}
+
+/// Returns the header behind the magic number.
+fn head_of(version: u32, store: u64, number: SegmentNumber) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[4..8].copy_from_slice(&version.to_le_bytes());
+    head[8..16].copy_from_slice(&store.to_le_bytes());
+    head[16..24].copy_from_slice(&number.0.to_le_bytes());
+    let crc = checksum::crc32c(&head[4..]);
+    head[..4].copy_from_slice(&crc.to_le_bytes());
+    head
 }

@@ -328,6 +328,12 @@ fn with_several(store: &Kvdb) -> BTreeSet<KvsId> {
     several.map(|(kvs, _)| *kvs).collect()
 }
 
+/// Returns the number of segments that lack what is superseded.
+fn squeezed(store: &Kvdb) -> u64 {
+    let view = store.core().files.current.get();
+    view.segments.values().filter(|segment| segment.table().is_some()).count() as u64
+}
+
 /// Reads the contents of a store in three ways, which must agree.
 fn contents(store: &Kvdb, writers: &[u8]) -> Result<State, String> {
     let mut state = State::new();
@@ -393,6 +399,7 @@ impl Subject for Shared {
             Ok(store) => {
                 let several = with_several(&store);
                 self.meet("a crash leaves several runs of one flush", several.len() as u64);
+                self.meet("a crash leaves a squeezed segment", squeezed(&store));
                 let state = contents(&store, &writers)?;
                 Ok(Some(Opened { drives, store, state }))
             }

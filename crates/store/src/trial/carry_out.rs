@@ -15,6 +15,7 @@ use super::drives::{Drives, Trouble};
 use super::{
     Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, key, of_history, options_on, write,
 };
+use crate::upkeep::squeeze::squeeze_all;
 use crate::{CursorOptions, Kvdb, KvsOptions, StoreError, Transaction, TransactionOptions};
 
 fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
@@ -215,6 +216,15 @@ fn carry_out_lane(writer: u8, ops: &[Op], store: &Kvdb, scene: &Scene) -> Result
                 let is_refused = pass(done, &shared.troubles())?;
                 shared.meet("a compaction fails", u64::from(is_refused));
             }
+            Op::Squeeze => {
+                let done = squeeze(store);
+                if let Ok(Squeezed { all, again }) = &done {
+                    shared.meet("a segment is squeezed", *all);
+                    shared.meet("a segment is squeezed again", *again);
+                }
+                let is_refused = pass(done.map(drop), &shared.troubles())?;
+                shared.meet("squeezing fails", u64::from(is_refused));
+            }
             Op::Sleep(time) => thread::sleep(Duration::from_millis(*time)),
             Op::Reopen => {}
             Op::Arrange(arrangement) => {
@@ -318,6 +328,35 @@ fn read(writer: u8, store: &Kvdb, shared: &Shared, rng: &mut Rng) -> Result<(), 
             Ok(())
         }
     }
+}
+
+/// Numbers of segments that were squeezed.
+pub(super) struct Squeezed {
+    pub(super) all: u64,
+    /// Number of those that were squeezed before.
+    pub(super) again: u64,
+}
+
+/// Flushes everything, and squeezes every segment that has anything to leave out.
+pub(super) fn squeeze(store: &Kvdb) -> Result<Squeezed, StoreError> {
+    let (core, context) = (store.core(), store.core().compaction_context());
+    core.flush_all(&mut || true)?;
+    let _held = context.background.compacting.lock();
+    let segments = || {
+        let view = core.files.current.get();
+        let all = view.segments.values().map(|it| (it.number(), (it.len(), it.table().is_some())));
+        all.collect::<BTreeMap<_, _>>()
+    };
+    let before = segments();
+    let numbers: Vec<_> = before.keys().copied().collect();
+    squeeze_all(&context, &numbers)?;
+    let (mut squeezed, after) = (Squeezed { all: 0, again: 0 }, segments());
+    for (number, (bytes, has_table)) in before {
+        let is_shorter = after.get(&number).is_some_and(|(now, _)| *now < bytes);
+        squeezed.all += u64::from(is_shorter);
+        squeezed.again += u64::from(is_shorter && has_table);
+    }
+    Ok(squeezed)
 }
 
 /// Begins a transaction and makes changes in it.

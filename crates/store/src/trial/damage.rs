@@ -17,7 +17,7 @@ use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 
-use super::carry_out::{begun, make};
+use super::carry_out::{begun, make, squeeze};
 use super::expected::{State, apply, difference};
 use super::{Change, NAMES, Op, To, Trial, of_history, options, write};
 use crate::manifest;
@@ -185,6 +185,9 @@ fn carry_out(world: &World, ops: &[Op]) -> Result<Before, StoreError> {
             }
             Op::Sync => store.sync()?,
             Op::Compact => store.compact()?,
+            Op::Squeeze => {
+                squeeze(&store)?;
+            }
             Op::Sleep(time) => thread::sleep(Duration::from_millis(*time)),
             // The store has one volume, on a healthy drive.
             Op::Arrange(_) | Op::Trouble(..) => {}

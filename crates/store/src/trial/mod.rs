@@ -70,6 +70,8 @@ pub enum Op {
     Sync,
     /// Flush and compaction of everything.
     Compact,
+    /// Flush of everything, and squeezing of every segment.
+    Squeeze,
     /// Pause in milliseconds.
     Sleep(u64),
     /// Close, followed by an opening.
@@ -139,6 +141,7 @@ impl fmt::Display for Op {
             }
             Op::Sync => write!(f, "sync"),
             Op::Compact => write!(f, "compact"),
+            Op::Squeeze => write!(f, "squeeze"),
             Op::Sleep(time) => write!(f, "sleep {time} ms"),
             Op::Reopen => write!(f, "reopen"),
             Op::Arrange(arrangement) => arrangement.fmt(f),
@@ -167,6 +170,8 @@ pub struct Trial {
     pub troubles: bool,
     /// True if there are more range deletes than one run can hold.
     pub many_prefixes: bool,
+    /// True if segments are squeezed often. It has no effect on persistent memory.
+    pub squeezes: bool,
 }
 
 /// Counts of events in histories that drives in trouble, and many range deletes, led to.
@@ -205,8 +210,17 @@ impl Trial {
         // Trouble is drawn anew in each history, so more histories find more than more images of
         // each.
         let images_max = if troubles { 3 } else { 8 };
-        let (nested_one_in, many_prefixes) = (16, seed % 7 < 2);
-        Trial { seed, writers, nested_one_in, images_max, pmem, classes, troubles, many_prefixes }
+        Trial {
+            seed,
+            writers,
+            nested_one_in: 16,
+            images_max,
+            pmem,
+            classes,
+            troubles,
+            many_prefixes: seed % 7 < 2,
+            squeezes: seed % 9 < 3,
+        }
     }
 
     /// Draws a history of `len` operations.
@@ -279,6 +293,7 @@ impl Trial {
         match rng.below(20) {
             0 => Op::Sync,
             1 if rng.one_in(4) => Op::Compact,
+            1 | 12..=13 if self.squeezes => Op::Squeeze,
             2 if rng.one_in(3) => Op::Reopen,
             2 if self.classes => Op::Arrange(arrange::draw(rng, number)),
             3..=5 if self.troubles && self.classes && !rng.one_in(3) => {

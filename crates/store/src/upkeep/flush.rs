@@ -280,6 +280,7 @@ fn install(
         .flat_map(|run| run.run.summary().live.iter().map(|live| live.segment))
         .collect();
     let segments: Vec<_> = generation.segments().iter().cloned().collect();
+    let flushed: Vec<SegmentNumber> = segments.iter().map(|it| it.number()).collect();
     let (kept, dead): (Vec<_>, Vec<_>) =
         segments.into_iter().partition(|segment| live.contains(&segment.number()));
     let stay = kept.iter().chain(&moved).map(|segment| segment.number());
@@ -298,8 +299,7 @@ fn install(
         next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
     }
     go_on_behind(&mut next.log, (last, durable), first_segment_behind(&view, generation));
-    let removed: Vec<SegmentNumber> = dead.iter().map(|it| it.number()).collect();
-    let mut dead: Vec<String> = removed.iter().map(|it| names::of_segment(*it)).collect();
+    let mut dead: Vec<String> = dead.iter().map(|it| names::of_segment(it.number())).collect();
     let image = generation.first_segment().filter(|_| generation.has_image());
     dead.extend(image.map(names::of_image));
     if mutation_site!("flushed segments are removed once the manifest does not need them") {
@@ -327,8 +327,8 @@ fn install(
         view.add_segments(kept.iter().chain(&moved).cloned());
     });
     files.remove(&dead)?;
-    // Their room is free at once, and not with the next sync.
-    context.log.forget(&removed);
+    // Room of a file that is removed or squeezed is free at once, and not with the next sync.
+    context.log.forget(&flushed);
     files.remove(&strays)
 }
 

@@ -11,4 +11,5 @@ pub(crate) mod image_writer;
 pub(crate) mod preload;
 pub(crate) mod read_frequency;
 pub(crate) mod space;
+pub(crate) mod squeeze;
 pub(crate) mod tiering;

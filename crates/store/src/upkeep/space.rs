@@ -12,7 +12,7 @@ use crate::cache::row::NameHasher;
 use crate::options::KvdbOptions;
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind};
-use crate::types::{KvsId, Sequence};
+use crate::types::{KvsId, SegmentNumber, Sequence};
 use crate::version::files::{Files, LiveBytes, live_segments};
 use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max};
 use crate::version::view::{View, ViewRun};
@@ -36,6 +36,8 @@ pub(crate) struct Space {
     /// Number of zeros in which the hashes of sampled writes end.
     zeros: AtomicU32,
     superseded: Mutex<Arc<Superseded>>,
+    /// Segments that have less garbage than the estimate says.
+    spared: Mutex<BTreeSet<SegmentNumber>>,
     writes: Mutex<SampledWrites>,
 }
 
@@ -71,6 +73,7 @@ impl Space {
             bound: options.space_bound,
             zeros: AtomicU32::new(NONE),
             superseded: Mutex::default(),
+            spared: Mutex::default(),
             writes: Mutex::default(),
         }
     }
@@ -96,8 +99,10 @@ impl Space {
             inline_bytes: estimate.inline_bytes,
             runs_bytes: view.runs.values().map(|runs| bytes_of(runs)).max().unwrap_or_default(),
             value_bytes: view.segments.values().map(|segment| segment.len()).sum(),
+            are_squeezed: !files.volumes.are_durable_at_once(),
         };
         *superseded = Arc::new(estimate.superseded);
+        self.spared.lock().clear();
         let mut writes = self.writes.lock();
         writes.facts = facts;
         (writes.flushed, writes.unknown) = (estimate.newest, estimate.unknown);
@@ -164,6 +169,16 @@ impl Space {
             *bytes = bytes.saturating_sub(gone);
         }
         live
+    }
+
+    /// Leaves a segment alone until the next estimate.
+    pub(crate) fn spare(&self, segment: SegmentNumber) {
+        self.spared.lock().insert(segment);
+    }
+
+    /// Returns true if a segment is to be left alone until the next estimate.
+    pub(crate) fn is_spared(&self, segment: SegmentNumber) -> bool {
+        self.spared.lock().contains(&segment)
     }
 
     /// Returns true if a `Kvs` has runs without a sample.

@@ -188,7 +188,7 @@ impl Merged {
             Some(segment) => segment,
             None => view.segment(place.segment)?,
         };
-        let (offset, bytes) = (place.offset, place.bytes as usize);
+        let (offset, bytes) = (segment.locate(place.offset)?, place.bytes as usize);
         self.record.clear();
         let is_read = segment.try_read(offset, bytes, &mut self.record);
         if !is_read {

@@ -189,10 +189,14 @@ impl Current {
         for (view, _) in &earlier {
             for segment in view.segments.values().chain(&young(view)) {
                 let number = segment.number();
-                if now.segments.contains_key(&number) {
-                    held.segments.insert(number);
-                } else if !kept.contains(&number) && counted.insert(number) {
-                    held.file_bytes += segment.len();
+                match now.segments.get(&number) {
+                    Some(of_now) if Arc::ptr_eq(of_now, segment) => {
+                        held.segments.insert(number);
+                    }
+                    None if kept.contains(&number) => {}
+                    // The file has no name any more, or one that another file has by now.
+                    _ if counted.insert(Arc::as_ptr(segment)) => held.file_bytes += segment.len(),
+                    _ => {}
                 }
             }
             for run in view.runs.values().flat_map(|runs| runs.iter()) {

@@ -27,6 +27,8 @@ const SLOPE_BYTES_MIN: u64 = 2 << 20;
 /// Divisor of the slack, of which one compaction moves one part. Each rewrites all keys, and what
 /// is kept for it is not left to garbage.
 const PORTION_PARTS: u64 = 5;
+/// Divisor of the slack, of which a compaction unites one part of what is left of segments.
+const SCRAPS_PARTS: u64 = 32;
 /// Segments of the log for which room is taken at once, so that the slope ends before them.
 const SEGMENTS_AHEAD: u64 = 2;
 /// Delay for each byte where the slope begins, exponent of two by which it grows to its end, and
@@ -83,6 +85,8 @@ pub(crate) struct SpaceFacts {
     pub(crate) runs_bytes: u64,
     /// Bytes of flushed segments.
     pub(crate) value_bytes: u64,
+    /// True if these are squeezed one by one, without any keys.
+    pub(crate) are_squeezed: bool,
 }
 
 impl Default for SpaceGauge {
@@ -114,7 +118,8 @@ impl SpaceGauge {
         let live_bytes = flushed_bytes.saturating_add_signed(added_bytes);
         let for_live = (live_bytes as f64 * bound) as u64 + BESIDE_BYTES;
         let slack = for_live - live_bytes;
-        let portion = (slack / PORTION_PARTS).min(facts.value_bytes);
+        let parts = if facts.are_squeezed { SCRAPS_PARTS } else { PORTION_PARTS };
+        let portion = (slack / parts).min(facts.value_bytes);
         let kept = facts.runs_bytes + portion;
         let slope = SLOPE_BYTES_MIN + slack / SLOPE_PARTS;
         // A generation is flushed once it has so much garbage, or is the reason for as much: what
@@ -276,6 +281,7 @@ mod tests {
             inline_bytes: 0,
             runs_bytes: flushed_bytes / 20,
             value_bytes: flushed_bytes,
+            are_squeezed: false,
         }
     }
 

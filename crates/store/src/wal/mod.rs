@@ -810,12 +810,12 @@ impl Log {
         let _ = self.remove_spares();
     }
 
-    /// Lets go of flushed segments whose files were removed, so that these take no more room. What
-    /// they had is durable, and recovery begins behind them.
-    pub(crate) fn forget(&self, removed: &[SegmentNumber]) {
+    /// Lets go of flushed segments, so that their files take no more room once they are removed or
+    /// squeezed. What they had is durable, and recovery begins behind them.
+    pub(crate) fn forget(&self, flushed: &[SegmentNumber]) {
         let _held = self.durability.syncing.lock();
         if let Some(head) = self.head.lock().as_mut() {
-            head.unsynced.retain(|(segment, _)| !removed.contains(&segment.number()));
+            head.unsynced.retain(|(segment, _)| !flushed.contains(&segment.number()));
         }
     }
 

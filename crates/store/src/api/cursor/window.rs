@@ -87,8 +87,8 @@ enum EntryPlace {
     Here(Range<usize>),
     /// Record that is read when its entry is shown.
     Apart(RecordPlace),
-    /// Record in the piece with this index.
-    In(RecordPlace, usize),
+    /// Record that lies at this offset of its file, in the piece with this index.
+    In(RecordPlace, u64, usize),
 }
 
 /// A part of a segment that is read at once.
@@ -288,10 +288,14 @@ impl Window {
         let value = match version.value {
             // A missing segment is an error of this entry, and returned when the cursor comes to
             // it.
-            ValuePlace::Apart(place) => match of.view.segment(place.segment) {
-                Ok(segment) if segment.may_wait() => EntryPlace::In(place, 0),
-                _ => EntryPlace::Apart(place),
-            },
+            ValuePlace::Apart(place) => {
+                let segment = of.view.segment(place.segment).ok();
+                let waiting = segment.filter(|segment| segment.may_wait());
+                match waiting.and_then(|segment| segment.find(place.offset)) {
+                    Some(lies) => EntryPlace::In(place, lies, 0),
+                    None => EntryPlace::Apart(place),
+                }
+            }
             _ => {
                 let from = self.bytes.len();
                 self.bytes.extend_from_slice(merged.value());
@@ -299,10 +303,10 @@ impl Window {
             }
         };
         let (value, apart_bytes) = match value {
-            EntryPlace::In(place, _) if u64::from(place.bytes) > alone_bytes => {
+            EntryPlace::In(place, ..) if u64::from(place.bytes) > alone_bytes => {
                 (EntryPlace::Apart(place), 0)
             }
-            EntryPlace::In(place, _) => {
+            EntryPlace::In(place, ..) => {
                 let cache = &of.core.caches.entries;
                 cache.prefetch(&cache.name(of.kvs, merged.key()));
                 self.apart.push((self.entries.len(), version.sequence));
@@ -342,17 +346,19 @@ impl Window {
     fn cut(&mut self) {
         let Window { entries, pieces, order, .. } = self;
         let place_of = |entry: &Entry| match entry.value {
-            EntryPlace::In(place, _) => Some((place.segment, place.offset)),
+            EntryPlace::In(place, lies, _) => Some((place.segment, lies)),
             _ => None,
         };
         order.sort_unstable_by_key(|&number| entries.get(number).and_then(place_of));
         for number in order.drain(..) {
-            let Some(Entry { value: EntryPlace::In(place, piece), .. }) = entries.get_mut(number)
+            let Some(Entry { value: EntryPlace::In(place, lies, piece), .. }) =
+                entries.get_mut(number)
             else {
                 continue;
             };
-            if !pieces.last_mut().is_some_and(|last| last.take(*place)) {
-                pieces.push(Piece::of(*place));
+            let place = RecordPlace { offset: *lies, ..*place };
+            if !pieces.last_mut().is_some_and(|last| last.take(place)) {
+                pieces.push(Piece::of(place));
             }
             *piece = pieces.len() - 1;
         }
@@ -367,7 +373,7 @@ impl Window {
         self.count(of);
         let mut begun = 0;
         for entry in &self.entries {
-            let EntryPlace::In(_, piece) = entry.value else { continue };
+            let EntryPlace::In(_, _, piece) = entry.value else { continue };
             let Some(piece) = self.pieces.get_mut(piece) else { continue };
             let segment = of.view.segment(piece.segment);
             let (State::New, Ok(segment)) = (piece.state, segment) else { continue };
@@ -408,8 +414,8 @@ impl Window {
             self.value = match value {
                 EntryPlace::Here(range) => Value::In(range),
                 EntryPlace::Apart(place) => self.read_alone(of, key, place)?,
-                EntryPlace::In(place, piece) => match self.read_piece(of, piece)? {
-                    Some(at) => self.find_in(of, key, place, at)?,
+                EntryPlace::In(place, lies, piece) => match self.read_piece(of, piece)? {
+                    Some(zero) => self.find_in(of, key, place, zero.wrapping_add(lies as usize))?,
                     None => self.read_alone(of, key, place)?,
                 },
             };
@@ -458,9 +464,8 @@ impl Window {
         of: &WindowSource<'_>,
         key: Range<usize>,
         place: RecordPlace,
-        zero: usize,
+        at: usize,
     ) -> Result<Value, StoreError> {
-        let at = zero.wrapping_add(place.offset as usize);
         let end = at + place.bytes as usize;
         let record = self.bytes.get(at..end).unwrap_or_default();
         let key = self.keys.get(key).unwrap_or_default();

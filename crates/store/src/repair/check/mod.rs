@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use entresol_base::mutation_site;
 use entresol_media::{Directory, FileError, LocalDirectory};
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use crate::run::Run;
 use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
 use crate::segment::record::Record;
-use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Value};
+use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Sequence, Value};
 use crate::upkeep::read_frequency;
 use crate::volumes::{VolumeAccess, Volumes};
 use crate::wal::scan as log_scan;
@@ -186,6 +187,7 @@ fn check_with(
         missing: BTreeMap::new(),
         away: BTreeSet::new(),
         unverified: Vec::new(),
+        newer: Vec::new(),
         proofs: Proofs::new(),
         leads_max,
         report,
@@ -200,6 +202,8 @@ fn check_with(
         for run in &kvs.runs {
             checker.run(&kvs.name, (KvsId(kvs.id), *run), &mut leads)?;
         }
+        // Files that are open are locked, and are read once more.
+        checker.newer.clear();
     }
     checker.tell_missing();
     checker.values(&manifest, leads);
@@ -268,6 +272,8 @@ struct Checker<'a> {
     away: BTreeSet<SegmentNumber>,
     /// Opened segments whose values were not read yet, with their bytes, in descending order.
     unverified: Vec<(SegmentNumber, u64)>,
+    /// Runs of the `Kvs` that are newer than the one being checked.
+    newer: Vec<Arc<Run>>,
     proofs: Proofs,
     leads_max: usize,
     report: CheckReport,
@@ -303,7 +309,10 @@ impl Checker<'_> {
             match Segment::open_blocks(&*self.volumes.directory_of(&name), manifest.store, number) {
                 Ok(segment) => {
                     if let Some(error) = segment.header_error() {
-                        let lost = "nothing is lost: each record in it has a checksum";
+                        let lost = match segment.is_lost() {
+                            true => "the values in it are lost; they follow below",
+                            false => "nothing is lost: each record in it has a checksum",
+                        };
                         self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
                     }
                     self.unverified.push((number, segment.len()));
@@ -380,8 +389,9 @@ impl Checker<'_> {
             );
             self.report.find(&name, offset, what, lost);
         }
+        let opened = Run::open(&directory, state.number(), &pages);
+        self.newer.extend(opened.as_ref().ok().cloned());
         if is_whole {
-            let opened = Run::open(&directory, state.number(), &pages);
             let verified = opened.and_then(|run| run.verify(&mut |_| {}));
             if let Err(error) = verified {
                 let lost =
@@ -396,7 +406,14 @@ impl Checker<'_> {
     /// Collects the position of a version's value.
     fn entry(&mut self, kvs: KvsId, entry: &Entry<'_>, leads: &mut Leads) {
         let Value::Apart(place) = entry.value else { return };
-        if self.segments.contains_key(&place.segment) {
+        if let Some(segment) = self.segments.get(&place.segment) {
+            if segment.has_left_out(place) {
+                if !self.is_superseded(entry.key) {
+                    self.report.values += 1;
+                    self.tell_wrong("a run", kvs, entry, place);
+                }
+                return;
+            }
             self.report.values += 1;
             leads.add(self.lead(kvs, entry, place));
         } else if self.away.contains(&place.segment) {
@@ -406,6 +423,12 @@ impl Checker<'_> {
             let first = || (0, shown(entry.key));
             self.missing.entry(place.segment).or_insert_with(first).0 += 1;
         }
+    }
+
+    /// Returns true if a newer run has a key. One that cannot be read is reported already.
+    fn is_superseded(&self, key: &[u8]) -> bool {
+        self.newer.iter().any(|run| !matches!(run.get(key, Sequence::MAX), Ok(None)))
+            || mutation_site!("check finds what is missing from a segment")
     }
 
     fn lead(&self, kvs: KvsId, entry: &Entry<'_>, place: RecordPlace) -> Lead {
@@ -423,7 +446,8 @@ impl Checker<'_> {
             leads = Leads::behind(Some(last), self.leads_max);
             self.each_entry(manifest, &mut |checker, _, kvs, entry| {
                 if let Value::Apart(place) = entry.value
-                    && checker.segments.contains_key(&place.segment)
+                    && let Some(segment) = checker.segments.get(&place.segment)
+                    && !segment.has_left_out(place)
                 {
                     leads.add(checker.lead(kvs, entry, place));
                 }

@@ -136,6 +136,15 @@ impl Window {
     }
 }
 
+/// Returns the positions at which records lie in their file, in the order of the given ones.
+fn lie_at(segment: &Segment, leads: &[Lead]) -> Vec<Lead> {
+    let lies = |lead: &Lead| {
+        let offset = segment.locate(lead.offset).unwrap_or(u64::MAX - u64::from(lead.bytes));
+        Lead { offset, ..*lead }
+    };
+    leads.iter().map(lies).collect()
+}
+
 /// Reads the given positions of a segment, which are in order, and reports to `wrong` each at which
 /// the expected record is missing.
 pub(super) fn verify(
@@ -145,20 +154,21 @@ pub(super) fn verify(
     wrong: &mut dyn FnMut(&Lead),
 ) {
     let (mut window, mut alone_until) = (Window::default(), 0);
-    for (number, lead) in leads.iter().enumerate() {
-        if window.get(lead).is_none() && lead.offset >= alone_until {
-            let rest = leads.get(number..).unwrap_or_default();
+    let all = lie_at(segment, leads);
+    for (number, (lead, lies)) in leads.iter().zip(&all).enumerate() {
+        if window.get(lies).is_none() && lies.offset >= alone_until {
+            let rest = all.get(number..).unwrap_or_default();
             if window.read(segment, rest).is_err() {
                 // After a failed read, the records nearby are read one by one.
                 window = Window::default();
-                alone_until = lead.offset.saturating_add(READ_BYTES);
+                alone_until = lies.offset.saturating_add(READ_BYTES);
             }
         }
-        let is_right = match window.get(lead) {
+        let is_right = match window.get(lies) {
             Some(bytes) => is_it(segment, lead, bytes, proofs),
             None => {
                 let mut bytes = Vec::new();
-                let read = segment.read(lead.offset, lead.bytes as usize, &mut bytes);
+                let read = segment.read(lies.offset, lead.bytes as usize, &mut bytes);
                 read.is_ok() && is_it(segment, lead, &bytes, proofs)
             }
         };

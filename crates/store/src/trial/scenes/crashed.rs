@@ -306,6 +306,7 @@ pub(super) fn trial() -> Trial {
         classes: false,
         troubles: false,
         many_prefixes: false,
+        squeezes: false,
     }
 }
 

@@ -30,6 +30,7 @@ mod mutants;
 mod pmem;
 mod read_frequency;
 mod space;
+mod squeezed;
 mod together;
 mod twice;
 
@@ -39,11 +40,14 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All scenes, by name.
-pub(crate) const ALL: [(&str, Scene); 60] = [
+pub(crate) const ALL: [(&str, Scene); 63] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is flushed is not missed", together::put_while_flushed),
     ("no write is kept waiting for a sync for longer than promised", late_syncs),
     ("a drive's budget of writes is kept over days", budget::kept_over_days),
+    ("what was squeezed is read as before", squeezed::read),
+    ("a segment with damage is not squeezed", squeezed::damaged),
+    ("crashes while segments are squeezed", squeezed::crashes),
     ("a failed sync is the last word", failed::last_word),
     ("a lack of room for the manifest ends nothing", failed::no_room),
     ("a failed sync of names is the last word", failed::last_word_on_names),

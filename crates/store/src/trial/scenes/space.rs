@@ -140,7 +140,7 @@ fn overwrite(kvs: &Kvs, round: u8) -> Result<(), crate::StoreError> {
 }
 
 /// Waits until nothing is under way, and compares what the statistics say with the files.
-fn explain(store: &Kvdb, disks: &[&Disk]) -> Told {
+pub(super) fn explain(store: &Kvdb, disks: &[&Disk]) -> Told {
     thread::sleep(Duration::from_secs(1));
     let statistics = store.statistics().map_err(text)?;
     let mut beside = statistics.held.file_bytes;

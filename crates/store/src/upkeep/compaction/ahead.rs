@@ -88,9 +88,10 @@ impl Ahead {
         if bytes < MOVED_BYTES_MAX
             && let Ok(segment) = view.segment(place.segment)
             && segment.may_wait()
+            && let Ok(offset) = segment.locate(place.offset)
         {
             self.read.clear();
-            segment.begin_read(place.offset, place.bytes as usize, &mut self.read);
+            segment.begin_read(offset, place.bytes as usize, &mut self.read);
         }
     }
 

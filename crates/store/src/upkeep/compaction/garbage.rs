@@ -11,6 +11,7 @@ use entresol_base::Seconds;
 use crate::policy::{Classes, Policy};
 use crate::types::{KvsId, SegmentNumber};
 use crate::upkeep::context::CompactionContext;
+use crate::upkeep::squeeze::place_to_squeeze;
 use crate::upkeep::tiering::ValueMoves;
 use crate::version::files::{live_of, live_segments};
 use crate::version::view::{View, ViewRun};
@@ -33,6 +34,13 @@ const IDLE_DEAD_PART: f64 = 0.1;
 /// what its length is rounded up by.
 const WASTE_BYTES: u64 = 8 << 10;
 
+/// One part of a segment in so many must come free by squeezing it.
+const SQUEEZED_PARTS: u64 = 8;
+/// Segments that are squeezed before the emptiest ones are chosen anew.
+const SQUEEZED_AT_ONCE: usize = 8;
+/// Bytes of a squeezed segment below which a compaction of all runs unites it with others.
+const SCRAP_BYTES: u64 = 128 << 10;
+
 /// Measure of how much may stay dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thoroughness {
@@ -54,6 +62,8 @@ struct Victim {
     live: u64,
     /// Bytes that are live at most.
     live_max: u64,
+    /// True if it is all that squeezing has left of a segment.
+    is_scrap: bool,
 }
 
 impl Victim {
@@ -92,14 +102,21 @@ impl Victims {
         let all = view.segments.iter().map(|(number, segment)| {
             let live = live.get(number).copied().unwrap_or_default();
             let live_max = most.get(number).copied().unwrap_or_default();
-            Victim { number: *number, bytes: segment.len(), live, live_max }
+            let bytes = segment.len();
+            // Keys may lead to more than it has.
+            let live_max = live_max.min(bytes);
+            let is_scrap = segment.table().is_some() && bytes < SCRAP_BYTES;
+            Victim { number: *number, bytes, live, live_max, is_scrap }
         });
         let mut all: Vec<Victim> = all.collect();
         // Of segments that are equally empty, the oldest comes first.
         all.sort_by_key(|it| (u128::from(it.live) << 32) / u128::from(it.bytes.max(1)));
         match thoroughness {
             Thoroughness::Bound => all.retain(|it| it.gain() > 0),
-            Thoroughness::MostlyDead => all.retain(|it| it.is_emptier(LIVE_PERCENT_MIN)),
+            Thoroughness::MostlyDead => {
+                all.retain(|it| it.is_emptier(LIVE_PERCENT_MIN) || it.is_scrap);
+                all.sort_by_key(|it| !it.is_scrap);
+            }
             Thoroughness::Full => all.retain(|it| it.is_emptier(LIVE_PERCENT_MIN_IF_FULL)),
             Thoroughness::All => {
                 let held: u64 = all.iter().map(|it| it.bytes).sum();
@@ -154,6 +171,29 @@ impl Victims {
         }
         moves
     }
+}
+
+/// Returns segments to be squeezed, the emptiest first: each by itself, so that little room is kept
+/// for it. Returns `None` if there are none, or if a compaction must show what is live.
+pub(super) fn squeezable(
+    context: &CompactionContext<'_>,
+    view: &View,
+) -> Option<Vec<SegmentNumber>> {
+    let space = &context.background.space;
+    let is_unknown =
+        |(kvs, runs): (&KvsId, &Arc<Vec<ViewRun>>)| runs.len() > 1 && space.is_unknown(*kvs);
+    if view.runs.iter().any(is_unknown) {
+        return None;
+    }
+    let victims = Victims::of(context, view, Thoroughness::Bound);
+    let may_be = |victim: &&Victim| {
+        victim.live * SQUEEZED_PARTS <= victim.bytes * (SQUEEZED_PARTS - 1)
+            && !space.is_spared(victim.number)
+            && place_to_squeeze(context.files, victim.number).is_some()
+    };
+    let emptiest = victims.all.iter().filter(may_be).take(SQUEEZED_AT_ONCE);
+    let emptiest: Vec<SegmentNumber> = emptiest.map(|victim| victim.number).collect();
+    (!emptiest.is_empty()).then_some(emptiest)
 }
 
 /// Returns true if more bytes are dead in the segments than space amplification allows.

@@ -24,11 +24,12 @@ use crate::memtable::range_deletes::DeletedPrefix;
 use crate::names;
 use crate::run::RunWriter;
 use crate::segment::Segment;
-use crate::types::{Entry, Expiry, KvsId, Sequence, Value, ValuePlace, Version};
+use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value, ValuePlace, Version};
 use crate::upkeep::charging::{Bill, Traffic};
 use crate::upkeep::context::CompactionContext;
 use crate::upkeep::dead_segments::drop_dead_segments;
 use crate::upkeep::file_move::{FileMove, move_all_files};
+use crate::upkeep::squeeze::squeeze_all;
 use crate::upkeep::tiering::{Tiering, ValueMoves, live_in};
 use crate::version::ends::Ends;
 use crate::version::files::live_of;
@@ -78,6 +79,7 @@ struct Plan {
 enum Task {
     Compaction(Plan),
     FileMove(Vec<FileMove>),
+    Squeeze(Vec<SegmentNumber>),
 }
 
 /// Does the most worthwhile compaction or file move. Returns false if there is none.
@@ -91,6 +93,11 @@ pub(crate) fn compact_one(context: &CompactionContext<'_>) -> Result<bool, Store
     match task(context, &view) {
         Some(Task::Compaction(plan)) => merge(context, &view, &plan, &mut |_| true),
         Some(Task::FileMove(file_moves)) => move_all_files(context, &file_moves, &mut |_| true),
+        Some(Task::Squeeze(segments)) => {
+            // It would hold the old files.
+            drop(view);
+            squeeze_all(context, &segments)
+        }
         None => Ok(false),
     }
 }
@@ -204,6 +211,7 @@ fn age_all(
         let is_done = match task {
             Task::Compaction(plan) => merge(context, &view, &plan, &mut |_| go_on(0))?,
             Task::FileMove(file_moves) => move_all_files(context, &file_moves, &mut go_on)?,
+            Task::Squeeze(segments) => squeeze_all(context, &segments)?,
         };
         if !is_done {
             return Ok(false);
@@ -248,7 +256,7 @@ impl Task {
     fn fitting(self, context: &CompactionContext<'_>, view: &View) -> Option<Task> {
         match self {
             Task::Compaction(plan) => plan.fitting(context, view).map(Task::Compaction),
-            Task::FileMove(file_moves) => Some(Task::FileMove(file_moves)),
+            other => Some(other),
         }
     }
 }
@@ -337,6 +345,9 @@ fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
         && !has_many_runs()
         && !mutation_site!("garbage is collected before too much space is taken")
     {
+        if let Some(segments) = garbage::squeezable(context, view) {
+            return Some(Task::Squeeze(segments));
+        }
         match garbage(context, view, Thoroughness::Bound) {
             Some(plan) => return Some(Task::Compaction(plan)),
             None => gauge.relax(),
@@ -559,7 +570,10 @@ fn with_value<'a>(
 ) -> Result<Entry<'a>, StoreError> {
     let Due { key, sequence, expiry, value, to } = due;
     let value = match (value, to) {
-        (Value::Apart(place), Some(to)) => Value::Apart(values.copy(view, place, to)?),
+        // What a run beside these supersedes may have been left out of its segment.
+        (Value::Apart(place), Some(to)) if !view.segment(place.segment)?.has_left_out(place) => {
+            Value::Apart(values.copy(view, place, to)?)
+        }
         (value, _) => value,
     };
     Ok(Entry { key, sequence, expiry, value })
