@@ -121,7 +121,7 @@ impl Connection {
                 // The keys of one long line are answered over several turns.
                 Then::Yield => assert!(turn.consumed > 0 || turn.requests > 0 || answered),
                 Then::MakeRoom => session.give_up_arrival(),
-                Then::Park { .. } | Then::Throttle { .. } | Then::Fetch(_) => {
+                Then::Park { .. } | Then::Throttle { .. } | Then::Fetch(_) | Then::AwaitFile => {
                     panic!("no need to wait: {:?}", turn.then)
                 }
                 Then::Close => return None,

@@ -41,9 +41,7 @@ mod values;
 mod worker;
 
 pub use cache::Cache;
-pub use config::{
-    Config, Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
-};
+pub use config::{Config, Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
 pub use error::{CloseError, OpenError, ResizeError};
 pub use ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, KeyHash, Lookup,
@@ -52,4 +50,4 @@ pub use ops::{
 pub use pieces::VALUE_BYTES_MAX;
 pub use record::KEY_BYTES_MAX;
 pub use statistics::{Events, Statistics};
-pub use worker::{Damaged, Join, Pinned, Upload, Walk, Worker};
+pub use worker::{Damaged, FileIo, Join, Pinned, Upload, Walk, Worker};

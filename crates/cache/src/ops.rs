@@ -69,8 +69,8 @@ pub struct ItemMeta {
 pub struct GetOptions {
     /// Appends the value's bytes to the output.
     pub value: bool,
-    /// Leaves a large value that lies in DRAM where it is: it is not appended, but
-    /// `Worker::take_pinned` returns it.
+    /// Leaves a large value that lies in DRAM or on a block file where it is: it is not appended,
+    /// but `Worker::take_pinned` returns it. Without this, a read waits for the block file.
     pub pin: bool,
     /// Reports the compare-and-swap token.
     pub cas: bool,

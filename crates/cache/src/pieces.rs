@@ -23,15 +23,21 @@ const FIRST_AT: u64 = 4;
 /// Bytes of the list for each piece, and for each chunk.
 const WORD_BYTES: u64 = 4;
 /// Largest chunk: each has a checksum, and is read as a whole to check it.
-const CHUNK_BYTES: u64 = 256 << 10;
+pub(crate) const CHUNK_BYTES: u64 = 256 << 10;
 /// Bytes less than half of a segment that lie in a record at most: beside them two headers and keys
 /// of usual length fit.
 const HEADER_BYTES: u64 = 64;
+/// Part of a segment that the rest of a value on a block file takes in its record at most: records
+/// lie in DRAM.
+const FILE_REST_SHARE: u64 = 64;
+/// Bytes of such a rest at most.
+const FILE_REST_BYTES_MAX: u64 = 16 << 10;
 
 /// Manner in which values are cut into pieces.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
     segment_bytes: u64,
+    rest_max: u64,
 }
 
 /// Bytes of a value that have a checksum of their own.
@@ -46,6 +52,13 @@ pub(crate) struct Chunk {
     pub(crate) bytes: usize,
 }
 
+impl Chunk {
+    /// Returns the offset of its end in the value.
+    pub(crate) fn end(&self) -> usize {
+        self.at as usize + self.bytes
+    }
+}
+
 /// List of a value's pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct List {
@@ -57,12 +70,23 @@ pub(crate) struct List {
 impl Cut {
     /// Cuts values into segments of this many bytes.
     pub(crate) fn into(segment_bytes: u64) -> Cut {
-        Cut { segment_bytes }
+        Cut { segment_bytes, rest_max: segment_bytes / 2 - HEADER_BYTES }
+    }
+
+    /// Cuts values on a block file: what is no piece of one lies in DRAM.
+    pub(crate) fn on_file(segment_bytes: u64) -> Cut {
+        let rest_max = (segment_bytes / FILE_REST_SHARE).min(FILE_REST_BYTES_MAX);
+        Cut { segment_bytes, rest_max }
+    }
+
+    /// Returns the bytes of the largest value that does not lie in pieces.
+    pub(crate) fn whole_max(self) -> u64 {
+        self.segment_bytes / 2 - HEADER_BYTES
     }
 
     /// Returns the bytes that a record holds at most of a value.
     pub(crate) fn rest_max(self) -> u64 {
-        self.segment_bytes / 2 - HEADER_BYTES
+        self.rest_max
     }
 
     /// Returns the number of pieces of a value, and the bytes of its rest.

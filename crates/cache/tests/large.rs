@@ -12,12 +12,14 @@ use entresol_cache::{
     Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, Join,
     Lookup, Store, StoreMode, Stored, Upload, Worker,
 };
-use entresol_media::MediumSpec;
+use entresol_media::{IoBuffer, MediumSpec};
 
 /// Bytes of a segment.
 const SEGMENT: usize = 64 << 10;
 /// Bytes that a value has in its record at most.
 const REST: usize = SEGMENT / 2 - 64;
+/// Media of values.
+const MEDIA: [&str; 3] = ["dram", "pmem", "file"];
 /// Lengths about those at which a value takes another segment.
 const LENGTHS: [usize; 10] = [
     REST,
@@ -41,6 +43,7 @@ struct Tenant {
 fn config(medium: &str, dir: &Path) -> Config {
     let medium = match medium {
         "dram" => MediumSpec::Dram,
+        "file" => MediumSpec::File { path: dir.join("values"), model: None },
         _ => MediumSpec::Pmem { path: dir.join("values"), assume_dax: true },
     };
     Config {
@@ -72,7 +75,13 @@ impl Tenant {
 
     fn store(&mut self, key: &str, store: &Store<'_>) -> Stored {
         let (key, now) = (key.as_bytes(), self.now());
-        self.worker.store(key, self.worker.hash(key), now, store, None)
+        loop {
+            match self.worker.store(key, self.worker.hash(key), now, store, None) {
+                // Write buffers come back.
+                Stored::Busy => std::thread::yield_now(),
+                stored => return stored,
+            }
+        }
     }
 
     fn set(&mut self, key: &str, value: &[u8]) {
@@ -85,8 +94,27 @@ impl Tenant {
         match self.worker.get(key, self.worker.hash(key), now, options, &mut out, |_, _| ()) {
             Lookup::Hit(meta) => Some((meta, out)),
             Lookup::Miss => None,
-            Lookup::Pending(read) => panic!("{read:?}"),
+            Lookup::Pending(read) => {
+                let mut buffer = IoBuffer::new(read.length);
+                self.cache.file().unwrap().read_at(read.offset, &mut buffer).unwrap();
+                let range = self.worker.complete_read(&read, &buffer).unwrap();
+                Some((read.meta, buffer[range].to_vec()))
+            }
         }
+    }
+
+    /// Hands bytes to a value that arrives, and writes them; returns how many it has taken.
+    fn fill(&mut self, upload: &mut Upload, bytes: &[u8]) -> usize {
+        let (mut written, now) = (0, self.now());
+        while written < bytes.len() {
+            written += upload.write(&mut self.worker, &bytes[written..], now);
+            if written < bytes.len() && !upload.is_full() {
+                break;
+            }
+            upload.carry_out();
+        }
+        upload.carry_out();
+        written
     }
 
     fn get(&mut self, key: &str) -> Option<Vec<u8>> {
@@ -98,6 +126,18 @@ impl Tenant {
         self.worker.delete(key, self.worker.hash(key), now, options, None)
     }
 
+    /// Waits until upkeep has left so many segments in use at most: those that are being written to
+    /// a file are freed afterwards.
+    fn expect_segments(&self, most: u64) {
+        for _ in 0..6_000 {
+            if self.segments() <= most {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{} segments are in use, and not {most}", self.segments());
+    }
+
     /// Returns the segments in use after upkeep.
     fn segments(&self) -> u64 {
         while self.cache.maintain(self.now()) {}
@@ -107,7 +147,7 @@ impl Tenant {
 
 /// Runs a check on each medium whose large values lie in pieces.
 fn on_each(check: impl Fn(&mut Tenant)) {
-    for medium in ["dram", "pmem"] {
+    for medium in MEDIA {
         let dir = tempfile::tempdir().unwrap();
         check(&mut Tenant::open(config(medium, dir.path())));
     }
@@ -142,7 +182,7 @@ fn values_of_every_length_come_back_and_go() {
             assert_eq!(tenant.get(&key), None);
         }
         // Open segments of records are left.
-        assert!(tenant.segments() <= before + 4, "{} after {before}", tenant.segments());
+        tenant.expect_segments(before + 4);
     });
 }
 
@@ -229,7 +269,7 @@ fn small_items_and_large_ones_share_a_quota() {
         tenant.cache.flush_all(tenant.now(), 0);
         tenant.set("new", &value(SEGMENT, 0));
         // Nothing but the new value and open segments of records is left.
-        assert!(tenant.segments() < 8, "{}", tenant.segments());
+        tenant.expect_segments(7);
         assert!(tenant.get("new") == Some(value(SEGMENT, 0)));
     });
 }
@@ -302,10 +342,10 @@ fn a_value_that_has_to_wait_for_its_room_evicts_nothing_meanwhile() {
     tenant.delete("read", &DeleteOptions::default());
     let mut upload = tenant.worker.begin(large.len()).unwrap();
     let now = tenant.now();
-    assert_eq!(upload.write(&mut tenant.worker, &large, now), 0);
+    assert_eq!(tenant.fill(&mut upload, &large), 0);
     assert!(tenant.get("k").is_some(), "evicted for a value that cannot have its room");
     readers.pop();
-    assert_eq!(upload.write(&mut tenant.worker, &large, now), large.len());
+    assert_eq!(tenant.fill(&mut upload, &large), large.len());
     let hash = tenant.worker.hash(b"new");
     let stored = tenant.worker.store_upload(b"new", hash, now, &Store::set(b""), upload);
     assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
@@ -339,7 +379,7 @@ fn a_large_value_is_read_and_appended_to_beside_many_small_stores() {
 
 #[test]
 fn a_value_that_is_read_is_whole_whatever_becomes_of_its_item() {
-    for medium in ["dram", "pmem"] {
+    for medium in MEDIA {
         let dir = tempfile::tempdir().unwrap();
         let mut tenant = Tenant::open(Config { workers: 2, ..config(medium, dir.path()) });
         let mut other = tenant.cache.worker();
@@ -364,7 +404,7 @@ fn a_value_that_is_read_is_whole_whatever_becomes_of_its_item() {
         let statistics = tenant.cache.statistics();
         assert_eq!(statistics.events.damaged, 0, "{medium}");
         tenant.delete("key", &DeleteOptions::default());
-        assert!(tenant.segments() <= 4, "{medium}: {}", tenant.segments());
+        tenant.expect_segments(4);
     }
 }
 
@@ -425,7 +465,7 @@ fn the_room_of_deleted_values_is_that_of_small_items_again() {
 #[test]
 fn a_value_that_cannot_fit_is_refused_before_anything_is_evicted() {
     let dir = tempfile::tempdir().unwrap();
-    for medium in ["dram", "pmem"] {
+    for medium in MEDIA {
         let mut tenant = Tenant::open(config(medium, dir.path()));
         let quota = ByteSize::mib(2);
         tenant.cache.resize(quota, quota).unwrap();
@@ -445,11 +485,11 @@ fn a_value_that_cannot_fit_is_refused_before_anything_is_evicted() {
 
 /// Takes five eighths of the quota by values that have not arrived as a whole.
 fn take_room(tenant: &mut Tenant) -> Vec<Upload> {
-    let (len, now, mut uploads) = (2 << 20, tenant.now(), Vec::new());
+    let (len, mut uploads) = (2 << 20, Vec::new());
     let bytes = value(len, 0);
     loop {
         let mut upload = tenant.worker.begin(len).unwrap();
-        let written = upload.write(&mut tenant.worker, &bytes[1..], now);
+        let written = tenant.fill(&mut upload, &bytes[1..]);
         uploads.push(upload);
         if written < len - 1 {
             return uploads;
@@ -507,7 +547,8 @@ fn in_parts(
     let (now, hash) = (tenant.now(), tenant.worker.hash(b"key"));
     let mut stored = tenant.worker.begin_store(b"key", hash, now, store, None);
     while stored == Stored::Unfinished {
-        let join = tenant.worker.take_unfinished().unwrap();
+        let mut join = tenant.worker.take_unfinished().unwrap();
+        join.carry_out();
         between(tenant, &join);
         stored = tenant.worker.go_on(b"key", hash, now, store, join);
     }
@@ -571,7 +612,7 @@ fn a_value_that_changes_while_it_is_extended_is_extended_as_it_is_then() {
         drop(tenant.worker.take_unfinished());
         assert!(tenant.get("key") == Some(old));
         tenant.delete("key", &DeleteOptions::default());
-        assert!(tenant.segments() <= before + 4, "{} after {before}", tenant.segments());
+        tenant.expect_segments(before + 4);
     });
 }
 
@@ -589,7 +630,7 @@ fn an_arrived_value_that_finds_no_item_stays_in_its_place() {
         let stale = Store { compare: older, invalidate: true, ..Store::set(b"") };
         for (store, is_stale) in [(stale, true), (append, false), (add, false)] {
             let mut upload = tenant.worker.begin(whole.len()).unwrap();
-            assert_eq!(upload.write(&mut tenant.worker, &whole, now), whole.len());
+            assert_eq!(tenant.fill(&mut upload, &whole), whole.len());
             let taken = tenant.cache.statistics().segments;
             let stored = tenant.worker.begin_store_upload(b"key", hash, now, &store, upload);
             assert!(matches!(stored, Stored::Stored { .. }), "{store:?}: {stored:?}");
@@ -711,7 +752,7 @@ fn a_large_value_is_marked_stale_in_place() {
 
 #[test]
 fn a_restart_brings_large_values_back() {
-    for medium in ["dram", "pmem"] {
+    for medium in MEDIA {
         let dir = tempfile::tempdir().unwrap();
         let mut tenant = Tenant::open(config(medium, dir.path()));
         for (number, len) in LENGTHS.into_iter().enumerate() {
@@ -738,4 +779,136 @@ fn a_restart_brings_large_values_back() {
         }
         assert!(tenant.get("key9") == Some(value(8 * SEGMENT, 1)), "{medium}");
     }
+}
+
+/// Opens a cache on a block file whose chunks are smaller than a segment.
+fn on_file(dir: &Path) -> Tenant {
+    Tenant::open(Config {
+        medium_bytes: ByteSize::mib(32),
+        dram_bytes: ByteSize::mib(32),
+        segment_bytes: Some(ByteSize::mib(1)),
+        value_bytes_max: Some(ByteSize::mib(16)),
+        ..config("file", dir)
+    })
+}
+
+#[test]
+fn a_value_for_a_file_is_taken_as_far_as_its_writes_are_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tenant = on_file(dir.path());
+    let (whole, now, hash) = (value(5 << 20, 1), tenant.now(), tenant.worker.hash(b"key"));
+    let mut upload = tenant.worker.begin(whole.len()).unwrap();
+    // Four chunks are under way, and no more.
+    assert_eq!(upload.write(&mut tenant.worker, &whole, now), 1 << 20);
+    assert!(upload.is_full() && upload.waits_for_file() && upload.buffered_bytes() < 2 << 20);
+    assert_eq!(upload.write(&mut tenant.worker, &whole[1 << 20..], now), 0);
+    upload.carry_out();
+    assert!(!upload.is_full() && upload.is_settled());
+    assert_eq!(tenant.fill(&mut upload, &whole[1 << 20..]), whole.len() - (1 << 20));
+    let stored = tenant.worker.begin_store_upload(b"key", hash, now, &Store::set(b""), upload);
+    assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+    assert!(tenant.get("key") == Some(whole));
+}
+
+#[test]
+fn a_value_whose_write_fails_is_refused_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tenant = on_file(dir.path());
+    let (whole, now, hash) = (value(3 << 20, 1), tenant.now(), tenant.worker.hash(b"key"));
+    tenant.set("key", &value(2 << 20, 2));
+    let before = tenant.segments();
+    let mut upload = tenant.worker.begin(whole.len()).unwrap();
+    assert_eq!(upload.write(&mut tenant.worker, &whole, now), 1 << 20);
+    let mut requests = Vec::new();
+    upload.take_requests(&mut requests);
+    // A request that is dropped has failed.
+    requests.pop();
+    requests.into_iter().for_each(|it| it.carry_out(&*tenant.cache.file().unwrap()));
+    assert_eq!(tenant.fill(&mut upload, &whole[1 << 20..]), 2 << 20);
+    let replace = Store { mode: StoreMode::Replace, ..Store::set(b"") };
+    let stored = tenant.worker.store_upload(b"key", hash, now, &replace, upload);
+    assert_eq!(stored, Stored::NoMemory);
+    assert_eq!(tenant.cache.statistics().events.write_errors, 1);
+    assert!(tenant.get("key") == Some(value(2 << 20, 2)));
+    tenant.expect_segments(before);
+}
+
+#[test]
+fn writes_that_outlive_their_value_hit_no_other_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tenant = on_file(dir.path());
+    let (given_up, now) = (value(8 << 20, 1), tenant.now());
+    let mut upload = tenant.worker.begin(given_up.len()).unwrap();
+    let before = tenant.segments();
+    assert_eq!(upload.write(&mut tenant.worker, &given_up, now), 1 << 20);
+    let mut late = Vec::new();
+    upload.take_requests(&mut late);
+    drop(upload);
+    // Every segment that is free has another value now.
+    for number in 0..30 {
+        tenant.set(&format!("key{number}"), &value((1 << 20) - 100, number));
+    }
+    let held: Vec<bool> = (0..30).map(|it| tenant.get(&format!("key{it}")).is_some()).collect();
+    assert!(held.iter().filter(|held| **held).count() > 20, "{held:?}");
+    late.into_iter().for_each(|it| it.carry_out(&*tenant.cache.file().unwrap()));
+    for number in 0..30 {
+        let found = tenant.get(&format!("key{number}"));
+        let expected = held[usize::from(number)].then(|| value((1 << 20) - 100, number));
+        assert!(found == expected, "{number}");
+    }
+    for number in 0..30 {
+        tenant.delete(&format!("key{number}"), &DeleteOptions::default());
+    }
+    tenant.expect_segments(before + 1);
+}
+
+/// Flips a bit of a chunk of a value on a file, and reads it. Returns the bytes that came before
+/// the damage was found, and whether the item is there afterwards.
+fn damaged_chunk(number: usize) -> (usize, bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tenant = on_file(dir.path());
+    let whole = value(5 << 20, 1);
+    tenant.set("key", &whole);
+    let file = tenant.cache.file().unwrap();
+    let pin = GetOptions { pin: true, ..GetOptions::default() };
+    let (mut found, mut is_damaged) = (Vec::new(), false);
+    for round in 0..2 {
+        assert!(tenant.get_with("key", &pin).is_some());
+        let mut pinned = tenant.worker.take_pinned().unwrap();
+        let mut chunk = 0;
+        found.clear();
+        while found.len() < whole.len() && !is_damaged {
+            let mut requests = Vec::new();
+            pinned.read_ahead(found.len(), &mut requests);
+            for request in requests {
+                if (round, chunk) == (1, number) {
+                    let mut block = IoBuffer::new(4096);
+                    file.read_at(request.offset(), &mut block).unwrap();
+                    block[100] ^= 1;
+                    file.write_at(request.offset(), &block).unwrap();
+                }
+                chunk += 1;
+                request.carry_out(&*file);
+            }
+            match pinned.check_to(found.len() + 1) {
+                Ok(checked) => {
+                    let at = found.len();
+                    pinned.append_range(at, checked - at, &mut found);
+                    assert!(found == whole[..checked]);
+                }
+                Err(_) => is_damaged = true,
+            }
+        }
+        if is_damaged {
+            tenant.worker.drop_damaged_pinned(&pinned);
+        }
+    }
+    (found.len(), tenant.get("key").is_some())
+}
+
+#[test]
+fn damage_on_a_file_is_found_before_its_chunk_is_sent() {
+    assert_eq!(damaged_chunk(0), (0, false));
+    assert_eq!(damaged_chunk(13), (13 * (256 << 10), false));
+    assert_eq!(damaged_chunk(usize::MAX), (5 << 20, true));
 }

@@ -57,5 +57,5 @@ pub use observe::{Observed, Observer};
 pub use placement::{FileError, PAGE_BYTES, lacks_descriptors};
 pub use region::{
     Direct, FlushKind, FoundPair, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions,
-    SendPart, send_parts,
+    SendPart, receive, send_parts,
 };

@@ -173,6 +173,8 @@ pub(crate) struct Connection {
     pub(crate) takes_more: bool,
     /// Reads from a block file under way for this connection.
     pub(crate) reads: usize,
+    /// True while it cannot go on before a block file has been read or written for a large value.
+    pub(crate) waits_for_file: bool,
     /// Bytes of buffers that its seat has counted for it.
     pub(crate) counted_bytes: usize,
     /// Time before which nothing is executed.
@@ -233,6 +235,7 @@ impl Connection {
             sent: 0,
             takes_more: false,
             reads: 0,
+            waits_for_file: false,
             counted_bytes: 0,
             parked_until: None,
             runnable: false,
@@ -275,7 +278,17 @@ impl Connection {
 
     /// Returns true if the connection cannot continue until something other than its client acts.
     pub(crate) fn is_held(&self) -> bool {
-        self.reads > 0 || self.parked_until.is_some() || self.waiting || self.waits_for_room
+        self.reads > 0
+            || self.waits_for_file
+            || self.parked_until.is_some()
+            || self.waiting
+            || self.waits_for_room
+    }
+
+    /// Returns true if a block file still has to be read or written before it can go on.
+    pub(crate) fn needs_file(&mut self) -> bool {
+        let sends = self.output.has_values() && self.has_backlog();
+        sends && self.output.waits_for_file(self.sent) || self.session.waits_for_file()
     }
 
     /// Bytes of buffers that it holds, pending reads included.
@@ -306,6 +319,10 @@ impl Connection {
     pub(crate) fn flush(&mut self, most: usize) -> Transfer {
         let end = self.output.len().min(self.sent + most);
         while self.sent < end {
+            if self.output.has_values() && self.output.waits_for_file(self.sent) {
+                (self.waits_for_file, self.takes_more) = (true, false);
+                return Transfer::Bytes(0);
+            }
             match Transfer::of(self.send_next(end)) {
                 Transfer::Bytes(count) => self.sent += count,
                 other => {

@@ -109,6 +109,3 @@ pub const SEGMENT_BYTES_MAX: ByteSize = ByteSize::mib(16);
 pub const SEGMENT_BYTES_MIN: ByteSize = ByteSize::kib(8);
 /// Fewest segments that a quota may hold: open ones take at most an eighth of it.
 pub const SEGMENTS_MIN: u64 = 8;
-/// Bytes of a segment on a block file that are reserved besides those of the largest value: for a
-/// header, the longest key and the closing block.
-pub const SEGMENT_OVERHEAD_BYTES: u64 = 512;

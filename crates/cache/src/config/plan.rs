@@ -4,11 +4,9 @@
 use entresol_base::ByteSize;
 use entresol_media::{MediumKind, machine};
 
-use crate::config::{
-    Config, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
-};
+use crate::config::{Config, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
 use crate::error::{OpenError, ResizeError};
-use crate::pieces::{Cut, VALUE_BYTES_MAX};
+use crate::pieces::{CHUNK_BYTES, Cut, VALUE_BYTES_MAX};
 use crate::segment::CLASSES;
 
 const PAGE: u64 = 4096;
@@ -17,9 +15,6 @@ const SEGMENT_BYTES_DEFAULT: u64 = 2 << 20;
 /// Segments of a quota unless their size is given: eviction forgets whole segments, so that fewer
 /// would cost hits, and what is open, spare or freed ahead is this small a part of the quota.
 const SEGMENTS_DEFAULT: u64 = 128;
-/// Smallest quota on a block file whose segments take a value of the default limit: below 128 MiB
-/// this costs some of the segments above.
-const QUOTA_OF_LARGE_VALUES: u64 = 64 << 20;
 /// Fewest segments of a size that was chosen for another quota: as long as it has so many, a cache
 /// whose quota was changed finds its state after a restart.
 const SEGMENTS_SAVED_MIN: u64 = 64;
@@ -30,6 +25,10 @@ const SEGMENT_BYTES_ELSEWHERE: u64 = 64 << 10;
 const VALUE_BYTES_DEFAULT: u64 = (1 << 20) - 64;
 /// Part of a small quota that a value may take, unless a limit is given.
 const VALUE_SHARE_DEFAULT: u64 = 8;
+/// Buffers for chunks of large values that a block file keeps take at most one part in this many of
+/// the DRAM quota, and are at most so many.
+const CHUNKS_SHARE: u64 = 64;
+const CHUNK_BUFFERS_MAX: u64 = 64;
 /// Part of a quota that a value may take if a limit is given, as in memcached.
 const VALUE_SHARE: u64 = 2;
 /// Part of a segment that the list of a value's pieces takes at most.
@@ -81,6 +80,8 @@ pub(crate) struct Plan {
     pub(crate) spare_segments: u64,
     /// Number of write buffers of a block file.
     pub(crate) buffers: u32,
+    /// Number of buffers for chunks of large values that are kept.
+    pub(crate) chunk_buffers: u32,
     /// DRAM that is used even while nothing is stored.
     pub(crate) fixed_bytes: u64,
 }
@@ -141,7 +142,7 @@ impl Plan {
             arena_huge_pages: inline && config.huge_pages,
             value_bytes_max,
             whole_bytes_max: value_bytes_max.min(whole_bytes_max(config, segment_bytes)),
-            cut: Cut::into(segment_bytes),
+            cut: cut(config, segment_bytes),
             table_bytes_max: (machine_bytes / 2).min(tables.max(TABLE_BYTES_LEAST)),
             tags_bytes_max: (machine_bytes / 8).min((tables / 4).max(TABLE_BYTES_LEAST)),
             dram_bytes: config.dram_bytes.0,
@@ -152,6 +153,7 @@ impl Plan {
             open_slots: (open_limit / (2 * shards + 1)).clamp(1, CLASSES),
             spare_segments: (segments / SEGMENTS_DEFAULT).clamp(1, shards as u64),
             buffers: buffers.unwrap_or(0),
+            chunk_buffers: chunk_buffers(config, segment_bytes),
             fixed_bytes: u64::from(buffers.unwrap_or(0)) * segment_bytes,
         })
     }
@@ -185,13 +187,15 @@ impl Plan {
 
 /// Returns the largest value that does not lie in pieces.
 fn whole_bytes_max(config: &Config, segment_bytes: u64) -> u64 {
-    if has_pieces(config) { Cut::into(segment_bytes).rest_max() } else { u64::MAX }
+    cut(config, segment_bytes).whole_max()
 }
 
-/// Returns true if large values lie in pieces. On a block file they do not: a writer must not wait
-/// for it, and write buffers are few.
-fn has_pieces(config: &Config) -> bool {
-    config.medium.kind() != MediumKind::File
+/// Returns the manner in which large values are cut into pieces.
+fn cut(config: &Config, segment_bytes: u64) -> Cut {
+    match config.medium.kind() {
+        MediumKind::File => Cut::on_file(segment_bytes),
+        _ => Cut::into(segment_bytes),
+    }
 }
 
 /// Returns the largest value that a cache with segments of this size accepts.
@@ -206,18 +210,7 @@ fn value_bytes_max(
         most: ByteSize(most),
         because,
     };
-    if !has_pieces(config) {
-        let most = segment_bytes.saturating_sub(SEGMENT_OVERHEAD_BYTES);
-        return match config.value_bytes_max {
-            Some(given) if given.0 > most => {
-                let segment = ByteSize(segment_bytes);
-                let because = format!("on a block file a value lies in one segment, of {segment}");
-                Err(too_large(given, most, because))
-            }
-            given => Ok(given.map_or(VALUE_BYTES_DEFAULT.min(most), |given| given.0)),
-        };
-    }
-    let listed = Cut::into(segment_bytes).value_bytes_for(segment_bytes / LIST_SHARE);
+    let listed = cut(config, segment_bytes).value_bytes_for(segment_bytes / LIST_SHARE);
     let Some(given) = config.value_bytes_max else {
         return Ok(VALUE_BYTES_DEFAULT.min(quota / VALUE_SHARE_DEFAULT).min(listed));
     };
@@ -244,9 +237,7 @@ fn table_bytes(config: &Config, inline: bool, capacity: u64) -> u64 {
 /// changes it.
 fn default_segment_bytes(config: &Config, quota: u64) -> u64 {
     let power = |bytes: u64| 1 << bytes.max(1).ilog2();
-    let is_file = config.medium.kind() == MediumKind::File;
-    let least = if is_file && quota >= QUOTA_OF_LARGE_VALUES { 1 << 20 } else { 0 };
-    let chosen = power(quota / SEGMENTS_DEFAULT).clamp(least, SEGMENT_BYTES_DEFAULT);
+    let chosen = power(quota / SEGMENTS_DEFAULT).min(SEGMENT_BYTES_DEFAULT);
     match config.medium.kind() {
         MediumKind::Dram => chosen.max(SEGMENT_BYTES_MIN.0),
         MediumKind::File => {
@@ -258,18 +249,14 @@ fn default_segment_bytes(config: &Config, quota: u64) -> u64 {
 }
 
 fn segment_bytes(config: &Config, quota: u64, saved: Option<u64>) -> Result<u64, OpenError> {
-    // On a block file a value lies in one segment.
-    let limit = config.value_bytes_max.filter(|_| !has_pieces(config));
-    let least = limit.map_or(0, |limit| limit.0 + SEGMENT_OVERHEAD_BYTES);
-    let least = least.next_multiple_of(PAGE).min(SEGMENT_BYTES_MAX.0);
     let saved = saved.filter(|saved| {
         saved.is_power_of_two()
             && (SEGMENT_BYTES_MIN.0..=SEGMENT_BYTES_DEFAULT).contains(saved)
-            && (least..=quota / SEGMENTS_SAVED_MIN).contains(saved)
+            && *saved <= quota / SEGMENTS_SAVED_MIN
     });
     let chosen = match config.segment_bytes {
         Some(given) => given.0,
-        None => saved.unwrap_or_else(|| default_segment_bytes(config, quota).max(least)),
+        None => saved.unwrap_or_else(|| default_segment_bytes(config, quota)),
     };
     if config.segment_bytes.is_some()
         && (!chosen.is_multiple_of(PAGE)
@@ -324,4 +311,10 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
     // Half of the buffers are open, half are being written; writers cannot use more open ones.
     let useful = 2 * ((2 * config.workers.max(1) + 1) * CLASSES) as u64;
     Ok(Some(buffers.clamp(BUFFERS_MIN, useful) as u32))
+}
+
+/// Returns the number of buffers for chunks of large values that a block file keeps.
+fn chunk_buffers(config: &Config, segment_bytes: u64) -> u32 {
+    let chunk = CHUNK_BYTES.min(segment_bytes);
+    (config.dram_bytes.0 / CHUNKS_SHARE / chunk).min(CHUNK_BUFFERS_MAX) as u32
 }

@@ -282,9 +282,9 @@ impl Shard {
         hash: u64,
         now: Seconds,
     ) -> Result<Place, NoPlace> {
-        let elsewhere = items.space.records.values.is_elsewhere();
-        let record_bytes = record.record_bytes(elsewhere);
-        let value_bytes = if elsewhere { rest } else { 0 };
+        let records = &items.space.records;
+        let record_bytes = record.record_bytes(records.values.is_elsewhere());
+        let value_bytes = if records.keeps_rests() { 0 } else { rest };
         if !items.space.fits(record_bytes, value_bytes) {
             return Err(NoPlace::TooLarge);
         }

@@ -553,6 +553,9 @@ impl Items {
         if !head.has(mark::PIECES) {
             return records.append_value(location, head, out);
         }
+        if records.keeps_rests() {
+            return ValueAt::Memory;
+        }
         match records.list_of(head) {
             Some(list) if records.append_rest(location, head, &list, out) => ValueAt::Memory,
             _ => ValueAt::Gone,

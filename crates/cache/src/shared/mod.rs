@@ -20,7 +20,7 @@ pub(crate) mod writers;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::Clock;
 use entresol_base::hash::KeyHasher;
@@ -126,6 +126,13 @@ impl Shared {
         });
         seal::start_writer(&shared)?;
         Ok(shared)
+    }
+
+    /// Frees segments of a value that was arriving. They are counted until they are free, since
+    /// others that lack room wait for those that arrive.
+    pub(crate) fn free_arriving(&self, segments: &[u32]) {
+        self.space().free_pieces(segments);
+        self.arriving_segments.fetch_sub(segments.len() as u64, Ordering::Relaxed);
     }
 
     /// Returns the space that items take.

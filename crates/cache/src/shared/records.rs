@@ -257,7 +257,7 @@ impl Records {
     pub(crate) fn bytes_elsewhere(&self, head: &Head) -> u64 {
         if head.is_elsewhere() {
             head.value_len as u64
-        } else if head.has_place() {
+        } else if head.has_place() && !self.keeps_rests() {
             self.cut.parts(self.whole_len(head)).1
         } else {
             0
@@ -269,12 +269,18 @@ impl Records {
         match &self.values {
             Values::Inline => true,
             Values::Pmem(pmem) => (u64::from(id) + 1) * self.segment_bytes <= pmem.capacity_bytes(),
-            Values::File(_) => false,
+            Values::File(file) => (u64::from(id) + 1) * self.segment_bytes <= file.capacity_bytes(),
         }
     }
 
+    /// Returns true if what is no piece of a large value lies in its record, and not where other
+    /// values do.
+    pub(crate) fn keeps_rests(&self) -> bool {
+        !matches!(self.values, Values::Pmem(_))
+    }
+
     /// Returns the offset of a piece, in the arena or on the medium of values elsewhere.
-    fn piece_at(&self, id: u32) -> u64 {
+    pub(crate) fn piece_at(&self, id: u32) -> u64 {
         match &self.values {
             Values::Inline => self.base_of(id),
             Values::Pmem(_) | Values::File(_) => self.medium_base_of(id),
@@ -300,7 +306,7 @@ impl Records {
                 pmem.write(at, bytes);
                 account.charge_units(Access::Write, at, bytes.len());
             }
-            Values::File(_) => debug_assert!(false, "values on a file lie in no pieces"),
+            Values::File(_) => debug_assert!(false, "chunks are written to a file as a whole"),
         }
     }
 
@@ -353,7 +359,7 @@ impl Records {
         let rest = self.cut.parts(list.value_len).1 as usize;
         match &self.values {
             _ if rest == 0 => true,
-            Values::Inline => {
+            Values::Inline | Values::File(_) => {
                 let at = head.list_at() + self.cut.list_bytes(list.value_len);
                 self.arena.try_append_to(at, rest, out)
             }
@@ -362,7 +368,6 @@ impl Records {
                 let base = self.medium_base_of(self.segment_of(location));
                 pmem.append_to(base + u64::from(offset), rest, out)
             }
-            Values::File(_) => false,
         }
     }
 
@@ -430,7 +435,11 @@ impl Records {
         let list_at = record.write(&self.arena, place.at, elsewhere);
         list.store(&self.arena, list_at);
         let rest_at = list_at + self.cut.list_bytes(list.value_len);
-        self.write_value(place, rest_at, [rest, b""], account);
+        if matches!(self.values, Values::File(_)) {
+            self.arena.write(rest_at, rest);
+        } else {
+            self.write_value(place, rest_at, [rest, b""], account);
+        }
     }
 
     /// Writes a value, in one or two parts, to its place.

@@ -10,8 +10,8 @@ use entresol_media::IoBuffer;
 use super::model::{Item, Model, Took};
 use super::{Command, KEYS, Ttl};
 use crate::{
-    Arithmetic, Cache, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, Lookup,
-    OldValue, PendingRead, Store, StoreMode, Stored, Worker,
+    Arithmetic, Cache, Counted, DeleteOptions, Deleted, Expiry, FileIo, GetOptions, ItemMeta,
+    Lookup, OldValue, PendingRead, Pinned, Store, StoreMode, Stored, Upload, Worker,
 };
 
 /// Attempts at an operation that a busy medium, or a value to be read first, puts off.
@@ -31,6 +31,8 @@ pub(super) struct Hand {
     /// Token of a key as it was last told, and the count of the key's changes then.
     tokens: BTreeMap<u8, (u64, u64)>,
     changes: BTreeMap<u8, u64>,
+    /// Writes of values that were given up, which are still under way.
+    late: Vec<FileIo>,
 }
 
 /// Answer to a read.
@@ -58,6 +60,7 @@ impl Hand {
             rng,
             tokens: BTreeMap::new(),
             changes: BTreeMap::new(),
+            late: Vec::new(),
         }
     }
 
@@ -68,6 +71,10 @@ impl Hand {
     /// Carries out a command and checks its answer.
     pub(super) fn act(&mut self, command: Command) -> Result<(), String> {
         let now = self.clock.seconds();
+        if self.rng.one_in(8) {
+            let late = std::mem::take(&mut self.late);
+            self.carry_out_all(late);
+        }
         let flush = self.model().flush_if_due(now);
         self.carry_out(command, now).map_err(|what| format!("{command:?}: {what}"))?;
         if let Some(flush) = flush {
@@ -150,20 +157,55 @@ impl Hand {
         let options = GetOptions { pin: self.rng.one_in(2), ..*options };
         match self.worker.get(&name, hash, now, &options, &mut out, |_, _| ()) {
             Lookup::Hit(meta) => {
-                if let Some(mut value) = self.worker.take_pinned() {
-                    // Others may replace and evict the item meanwhile.
-                    while out.len() < value.len() {
-                        thread::step();
-                        let len = (value.len() - out.len()).min(PART_BYTES);
-                        value.check_to(out.len() + len).ok()?;
-                        value.append_range(out.len(), len, &mut out);
-                    }
+                if let Some(value) = self.worker.take_pinned() {
+                    self.read_parts(value, &mut out)?;
                 }
                 Some((out, meta))
             }
             Lookup::Miss => None,
             Lookup::Pending(read) => Some((self.fetch(&read)?, read.meta)),
         }
+    }
+
+    /// Reads a large value part by part.
+    fn read_parts(&mut self, mut value: Pinned, out: &mut Vec<u8>) -> Option<()> {
+        // Others may replace and evict the item meanwhile.
+        while out.len() < value.len() {
+            thread::step();
+            let mut requests = Vec::new();
+            value.read_ahead(out.len(), &mut requests);
+            self.carry_out_all(requests);
+            let end = out.len() + (value.len() - out.len()).min(PART_BYTES);
+            let checked = value.check_to(end);
+            if checked.is_err() {
+                self.worker.drop_damaged_pinned(&value);
+            }
+            let len = checked.ok()?.min(end) - out.len();
+            value.append_range(out.len(), len, out);
+        }
+        Some(())
+    }
+
+    fn carry_out_all(&self, requests: Vec<FileIo>) {
+        if let Some(file) = self.cache.file() {
+            requests.into_iter().for_each(|request| request.carry_out(&*file));
+        }
+    }
+
+    /// Writes a part of a value that arrives; returns false if there is no room.
+    fn write_part(&mut self, upload: &mut Upload, mut part: &[u8], now: Seconds) -> bool {
+        while !part.is_empty() {
+            thread::step();
+            if upload.is_full() {
+                upload.carry_out();
+            }
+            let written = upload.write(&mut self.worker, part, now);
+            if written < part.len() && !upload.is_full() {
+                return false;
+            }
+            part = &part[written..];
+        }
+        true
     }
 
     /// Carries out a pending read.
@@ -234,9 +276,12 @@ impl Hand {
         let Some(mut upload) = upload else {
             return self.worker.store(name, hash, now, store, old);
         };
-        for part in store.value.chunks(PART_BYTES) {
-            thread::step();
-            if upload.write(&mut self.worker, part, now) < part.len() {
+        let ends_at = if self.rng.one_in(4) { self.rng.index(6) } else { usize::MAX };
+        for (number, part) in store.value.chunks(PART_BYTES).enumerate() {
+            let fits = self.write_part(&mut upload, part, now);
+            if !fits || number >= ends_at {
+                // Writes that are under way when a client goes are over at some later time.
+                upload.take_requests(&mut self.late);
                 // As a server does when a value does not fit.
                 drop(upload);
                 if is_set(store) {

@@ -35,6 +35,8 @@ struct Scene {
     /// Second of the clock at the last moment that a cache noted it.
     clock: Mutex<Arc<ManualClock>>,
     report: Mutex<Report>,
+    /// False once values may be damaged: the disk was in trouble, or files were damaged.
+    is_sound: AtomicBool,
     /// First answer that is not allowed.
     wrong: Mutex<Option<String>>,
 }
@@ -52,6 +54,7 @@ pub(super) fn run(trial: &Trial, ops: &[Op], stop: &Stop) -> Result<Report, Stri
         machine: Mutex::new(None),
         clock: Mutex::new(Arc::new(ManualClock::at(BEGIN))),
         report: Mutex::default(),
+        is_sound: AtomicBool::new(true),
         wrong: Mutex::default(),
     });
     let mut number = 0;
@@ -77,6 +80,10 @@ impl Scene {
     /// Runs one life in a world of its own.
     fn live(self: &Arc<Self>, number: u64, ops: &[Op], end: Op) -> Result<(), String> {
         let mut rng = Rng::named(self.trial.seed, &format!("life {number}"));
+        let is_trouble = |op: &Op| matches!(op, Op::Trouble(it) if *it != Trouble::None);
+        if ops.iter().any(is_trouble) {
+            self.is_sound.store(false, Ordering::Relaxed);
+        }
         // Turns of a few steps, and turns in which a thread completes some commands.
         let turn = [2, 8, 60][rng.index(3)];
         let seed = rng.next_u64();
@@ -109,6 +116,7 @@ impl Scene {
         let mut machine = lock(&self.machine);
         let mut rng = Rng::named(self.trial.seed, &format!("between {number}"));
         if damage && let Some(there) = machine.take() {
+            self.is_sound.store(false, Ordering::Relaxed);
             *machine = Some(self.damaged(there, &mut rng)?);
         }
         if back {
@@ -211,6 +219,10 @@ impl Scene {
         drop(upkeep.join());
         lived.into_iter().collect::<Result<(), String>>()?;
         cache.check_pieces()?;
+        let damaged = cache.statistics().events.damaged;
+        if self.is_sound.load(Ordering::Relaxed) && damaged > 0 {
+            return Err(format!("{damaged} values are damaged, but nothing has damaged any"));
+        }
         if how == End::Stop {
             // A snapshot that a full disk refuses is reported and leaves what a kill would.
             drop(cache.close());

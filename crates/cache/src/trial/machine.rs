@@ -126,10 +126,7 @@ impl Machine {
             medium: spec,
             medium_bytes: ByteSize(bytes),
             segment_bytes: Some(ByteSize(SEGMENT_BYTES)),
-            value_bytes_max: Some(match self.kind {
-                Kind::File => ByteSize::kib(40),
-                Kind::Dram | Kind::Pmem => ByteSize(LARGE_BYTES_MAX),
-            }),
+            value_bytes_max: Some(ByteSize(LARGE_BYTES_MAX)),
             workers: self.workers,
             huge_pages: false,
             seed: Some(11),

@@ -219,7 +219,7 @@ impl Trial {
                 _ => Trouble::None,
             }),
             _ => {
-                let command = draw(rng, taste, self.kind);
+                let command = draw(rng, taste);
                 let owner = command.key().map(|key| key % self.threads);
                 let reads = matches!(command, Command::Get(_, false));
                 let any = rng.below(self.threads.into()) as u8;
@@ -267,7 +267,7 @@ impl Command {
     }
 }
 
-fn draw(rng: &mut Rng, taste: Taste, kind: Kind) -> Command {
+fn draw(rng: &mut Rng, taste: Taste) -> Command {
     // Some keys are used more than others.
     let keys = if taste.narrow && rng.one_in(2) { 4 } else { KEYS as u64 };
     let key = rng.below(keys) as u8;
@@ -276,8 +276,7 @@ fn draw(rng: &mut Rng, taste: Taste, kind: Kind) -> Command {
         // Equal lengths let a record take the place of another.
         1 | 2 if taste.narrow => [16, 200, 3_000][rng.index(3)],
         1 => rng.below(2_000),
-        // On a block file no value lies in pieces.
-        3 if kind != Kind::File && rng.one_in(2) => rng.below(LARGE_BYTES_MAX + 1),
+        3 if rng.one_in(2) => rng.below(LARGE_BYTES_MAX + 1),
         _ => rng.below(VALUE_BYTES_MAX),
     } as u32;
     let ttl = match rng.below(20) {

@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use entresol_base::sync::{Condvar, Mutex};
 use entresol_base::thread::{self, JoinHandle};
-use entresol_media::Direct;
 use entresol_media::account::WholeBytes;
-use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
+use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer, SlotPool};
+use entresol_media::{Direct, RegionError};
 
+use crate::config::plan::Plan;
 use crate::error::{OpenError, ResizeError};
 use crate::label::{LABEL_BYTES, Label};
 use crate::segment::Segment;
@@ -37,6 +38,8 @@ pub(crate) struct FileValues {
     pub(crate) file: Arc<dyn BlockFile>,
     segment_bytes: u64,
     buffers: Direct,
+    /// Buffers for chunks of large values, which bypass the write buffers.
+    chunks: Arc<SlotPool>,
     free: Mutex<Vec<u32>>,
     queue: Mutex<VecDeque<u32>>,
     wake: Condvar,
@@ -49,22 +52,24 @@ impl FileValues {
     pub(crate) fn open(
         path: &Path,
         options: &BlockOptions,
-        buffers: u32,
-        segment_bytes: u64,
+        plan: &Plan,
     ) -> Result<Self, OpenError> {
-        FileValues::over(block::open_block_file(path, options)?, buffers, segment_bytes)
+        FileValues::over(block::open_block_file(path, options)?, plan)
     }
 
     /// Takes a file that the caller has opened.
-    pub(crate) fn over(
-        file: Arc<dyn BlockFile>,
-        buffers: u32,
-        segment_bytes: u64,
-    ) -> Result<Self, OpenError> {
+    pub(crate) fn over(file: Arc<dyn BlockFile>, plan: &Plan) -> Result<Self, OpenError> {
+        let &Plan { buffers, segment_bytes, .. } = plan;
+        let chunk_bytes = PIECE_BYTES.min(segment_bytes as usize);
+        let chunks = SlotPool::new(plan.chunk_buffers, chunk_bytes).map_err(|cause| {
+            let bytes = u64::from(plan.chunk_buffers) * chunk_bytes as u64;
+            RegionError::Reserve { bytes, cause }
+        })?;
         Ok(FileValues {
             file,
             segment_bytes,
             buffers: Direct::anonymous(u64::from(buffers) * segment_bytes, false)?,
+            chunks,
             free: Mutex::new((0..buffers).collect()),
             queue: Mutex::new(VecDeque::new()),
             wake: Condvar::new(),
@@ -123,6 +128,16 @@ impl FileValues {
             at += piece.len() as u64;
         }
         Ok(segment)
+    }
+
+    /// Returns the bytes of segments that the file has room for.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.file.len().saturating_sub(LABEL_BYTES)
+    }
+
+    /// Returns a buffer for a chunk of a large value. It holds old bytes.
+    pub(crate) fn chunk_buffer(&self, len: usize) -> IoBuffer {
+        self.chunks.buffer(len).unwrap_or_else(|| IoBuffer::new(len))
     }
 
     /// Returns the bytes of one request for a part of a segment.

@@ -80,8 +80,7 @@ impl Values {
                     model: *model,
                     ..BlockOptions::default()
                 };
-                let segment_bytes = plan.segment_bytes;
-                Values::File(FileValues::open(path, &options, plan.buffers, segment_bytes)?)
+                Values::File(FileValues::open(path, &options, plan)?)
             }
             medium => {
                 let (tenant, medium) = (config.name.clone(), medium.to_string());
@@ -115,7 +114,7 @@ impl Values {
                 if file.len() < bytes {
                     file.set_len(bytes)?;
                 }
-                Values::File(FileValues::over(file, plan.buffers, plan.segment_bytes)?)
+                Values::File(FileValues::over(file, plan)?)
             }
         };
         if values.kind() != config.medium.kind() {

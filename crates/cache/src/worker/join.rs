@@ -8,13 +8,16 @@
 use std::sync::Arc;
 
 use entresol_base::Seconds;
+use entresol_media::Access;
 
 use super::Worker;
+use super::file_io::{FileIo, Flight, file_of};
 use super::old::OldItem;
 use super::pin::{Part, Pin};
 use super::request::in_order;
 use super::upload::Upload;
 use crate::ops::{KeyHash, Store, StoreMode, Stored};
+use crate::pieces::Chunk;
 use crate::shared::records::Records;
 use crate::shared::space::Seen;
 
@@ -32,6 +35,26 @@ pub struct Join {
     /// Value of the store, if it has arrived in its place.
     pub(super) added: Option<Pin>,
     lacks_room: bool,
+    /// Chunk of a part on a block file that is being read.
+    fetch: Option<Fetch>,
+    requests: Vec<FileIo>,
+}
+
+/// Chunk of one of the parts that is being read.
+struct Fetch {
+    part: usize,
+    chunk: Chunk,
+    flight: Arc<Flight>,
+}
+
+/// Result of asking for bytes of a part.
+enum Fetched {
+    Bytes,
+    /// A read of so many bytes was asked for.
+    Asked(usize),
+    /// They are being read.
+    Awaited,
+    Damaged,
 }
 
 /// Result of copying a part.
@@ -42,6 +65,8 @@ pub(super) enum Copied {
     OldIsDamaged,
     /// The value that was to be added is damaged.
     IsDamaged,
+    /// It could not be written.
+    Failed,
 }
 
 impl Join {
@@ -61,7 +86,9 @@ impl Join {
             return Stored::NoMemory;
         }
         let Some(upload) = Upload::begin(&shared, len, keep) else { return Stored::TooLarge };
-        worker.unfinished = Some(Box::new(Join { upload, old, before, added, lacks_room: false }));
+        let (lacks_room, fetch, requests) = (false, None, Vec::new());
+        let join = Join { upload, old, before, added, lacks_room, fetch, requests };
+        worker.unfinished = Some(Box::new(join));
         Stored::Unfinished
     }
 
@@ -69,6 +96,28 @@ impl Join {
     #[must_use]
     pub fn lacks_room(&self) -> bool {
         self.lacks_room
+    }
+
+    /// Moves the reads and writes that the next part needs to `out`.
+    pub fn take_requests(&mut self, out: &mut Vec<FileIo>) {
+        out.append(&mut self.requests);
+        self.upload.take_requests(out);
+    }
+
+    /// Carries out those reads and writes, and waits for them.
+    pub fn carry_out(&mut self) {
+        let requests = std::mem::take(&mut self.requests);
+        if let Some(file) = file_of(&self.upload.shared()) {
+            requests.into_iter().for_each(|it| it.carry_out(&*file.file));
+        }
+        self.upload.carry_out();
+    }
+
+    /// Returns true if the next part has to wait for a read or a write.
+    #[must_use]
+    pub fn waits_for_file(&mut self) -> bool {
+        let is_fetching = self.fetch.as_ref().is_some_and(|fetch| !fetch.flight.is_over());
+        is_fetching || self.upload.waits_for_file()
     }
 
     /// Returns the bytes of the value that the store adds, if they have arrived in their place.
@@ -112,7 +161,12 @@ impl Join {
         let number_of_old = usize::from(store.mode != StoreMode::Append);
         let (mut left, mut buffer) = (PART_BYTES, Vec::new());
         self.lacks_room = false;
-        while left > 0 && self.upload.missing() > 0 {
+        while left > 0 && self.upload.missing() > 0 && !self.upload.is_full() {
+            // A part is not read from a file before there is room for it.
+            if !self.upload.has_place(worker, now) {
+                self.lacks_room = true;
+                return Copied::Some;
+            }
             let (at, first) = (self.upload.written(), parts[0].len());
             let (number, at) = if at < first { (0, at) } else { (1, at - first) };
             buffer.clear();
@@ -121,19 +175,35 @@ impl Join {
                     let rest = bytes.get(at..).unwrap_or_default();
                     rest.get(..left).unwrap_or(rest)
                 }
-                Part::Pinned(pin) if pin.append_chunk(at as u64, &mut buffer) => &buffer,
-                Part::Pinned(_) if number == number_of_old => return Copied::OldIsDamaged,
-                Part::Pinned(_) => return Copied::IsDamaged,
+                Part::Pinned(pin) => {
+                    let (fetch, requests) = (&mut self.fetch, &mut self.requests);
+                    match fetch_chunk((number, at), pin, fetch, requests, &mut buffer) {
+                        Fetched::Bytes => &buffer,
+                        Fetched::Awaited => return Copied::Some,
+                        Fetched::Asked(bytes) => {
+                            worker.charge_file(Access::Read, bytes);
+                            return Copied::Some;
+                        }
+                        Fetched::Damaged if number == number_of_old => {
+                            return Copied::OldIsDamaged;
+                        }
+                        Fetched::Damaged => return Copied::IsDamaged,
+                    }
+                }
             };
             debug_assert!(!bytes.is_empty(), "{:?} lacks bytes that no part has", self.upload);
             let written = self.upload.write(worker, bytes, now);
-            self.lacks_room = written < bytes.len();
-            if self.lacks_room {
+            if written < bytes.len() {
+                self.lacks_room = !self.upload.is_full();
                 return Copied::Some;
             }
             left = left.saturating_sub(written);
         }
-        if self.upload.missing() > 0 { Copied::Some } else { Copied::Whole }
+        match self.upload.missing() {
+            _ if self.upload.has_failed() => Copied::Failed,
+            0 if self.upload.is_settled() => Copied::Whole,
+            _ => Copied::Some,
+        }
     }
 
     /// Publishes the whole, or begins anew if the old item has changed.
@@ -168,6 +238,38 @@ impl Join {
         }
         stored
     }
+}
+
+/// Appends bytes of a part, from byte `at` of it on, to `out`: up to the end of a chunk.
+fn fetch_chunk(
+    (part, at): (usize, usize),
+    pin: &Pin,
+    fetch: &mut Option<Fetch>,
+    requests: &mut Vec<FileIo>,
+    out: &mut Vec<u8>,
+) -> Fetched {
+    let of_bytes = |is_intact| if is_intact { Fetched::Bytes } else { Fetched::Damaged };
+    let Some(chunk) = pin.chunk_of(at).filter(|it| pin.is_on_file() && it.piece.is_some()) else {
+        return of_bytes(pin.append_chunk(at as u64, out));
+    };
+    let is_it = |fetch: &Fetch| fetch.part == part && fetch.chunk == chunk;
+    let Some(Fetch { flight, .. }) = fetch.as_ref().filter(|fetch| is_it(fetch)) else {
+        let Some((io, flight)) = pin.read(&chunk) else { return Fetched::Damaged };
+        requests.push(io);
+        *fetch = Some(Fetch { part, chunk, flight });
+        return Fetched::Asked(chunk.bytes);
+    };
+    if !flight.is_over() {
+        return Fetched::Awaited;
+    }
+    let buffer = flight.take();
+    *fetch = None;
+    let bytes = buffer.as_deref().and_then(|buffer| buffer.get(..chunk.bytes));
+    let bytes = bytes.filter(|bytes| pin.is_intact(&chunk, bytes));
+    out.extend_from_slice(
+        bytes.and_then(|it| it.get(at - chunk.at as usize..)).unwrap_or_default(),
+    );
+    of_bytes(bytes.is_some())
 }
 
 impl std::fmt::Debug for Join {

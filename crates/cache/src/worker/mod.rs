@@ -5,19 +5,22 @@
 //! locks its buckets. So does a read of a value in pieces, but only until it has pinned the value:
 //! a copy that long could neither be proven nor made under a lock.
 
+mod file_io;
 mod join;
 mod number;
 mod old;
+mod outgoing;
 mod pin;
 mod pinned;
 mod request;
 mod upload;
 mod walk;
+mod window;
 mod write;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol_base::checksum::crc32c;
 use entresol_base::{Nanos, Seconds, mutation_site, thread};
@@ -32,9 +35,10 @@ use crate::record::{Head, UNIT, mark};
 use crate::shared::Shared;
 use crate::shared::space::Seen;
 use crate::statistics::{Counters, count};
-use crate::values::ValueAt;
+use crate::values::{ValueAt, Values};
 use pin::Pin;
 
+pub use file_io::FileIo;
 pub use join::Join;
 pub use pinned::{Damaged, Pinned};
 pub use upload::Upload;
@@ -484,7 +488,7 @@ impl Worker {
         } else if head.has(mark::PIECES) {
             let pin = Pin::take(&shared, found.location(), &head);
             drop(pair);
-            if options.pin && !records.values.is_elsewhere() {
+            if options.pin && !matches!(records.values, Values::Pmem(_)) {
                 return self.hand_out(pin, key, hash, meta, start, out);
             }
             let value = self.append_pinned(hash, pin.as_ref(), out);
@@ -494,6 +498,13 @@ impl Worker {
         };
         drop(pair);
         self.deliver(value, key, hash, &found, meta, start, room, out)
+    }
+
+    /// Charges the read or write of a part of a large value on a block file.
+    fn charge_file(&mut self, access: Access, bytes: usize) {
+        if let Some(file) = file_io::file_of(&self.shared) {
+            self.account.charge_part(access, bytes, file.piece());
+        }
     }
 
     /// Keeps a value in pieces for `take_pinned`, unless its beginning is damaged.
@@ -516,8 +527,17 @@ impl Worker {
             count(&self.counters.misses, 1);
             return Lookup::Miss;
         }
-        count(&self.counters.hits, 1);
-        self.account.charge(Access::Read, key.len() + meta.value_len as usize);
+        match &self.shared.records().values {
+            Values::File(file) => {
+                // It is a hit once its beginning has been read: see `end_opening`.
+                count(&self.counters.file_reads, 1);
+                self.account.charge_part(Access::Read, meta.value_len as usize, file.piece());
+            }
+            Values::Inline | Values::Pmem(_) => {
+                count(&self.counters.hits, 1);
+                self.account.charge(Access::Read, key.len() + meta.value_len as usize);
+            }
+        }
         self.pinned = pinned.map(Box::new);
         Lookup::Hit(meta)
     }
@@ -526,6 +546,17 @@ impl Worker {
     #[inline]
     pub fn take_pinned(&mut self) -> Option<Pinned> {
         self.pinned.take().map(|pinned| *pinned)
+    }
+
+    /// Counts a read whose value's beginning has been read from a block file, and checked. The item
+    /// of one that is damaged is dropped, unless it has another value by now.
+    pub fn end_opening(&mut self, pinned: &Pinned) {
+        if pinned.is_damaged() {
+            count(&self.counters.misses, 1);
+            self.drop_damaged_pinned(pinned);
+        } else {
+            count(&self.counters.hits, 1);
+        }
     }
 
     /// Drops the item of a value that [`Damaged`] was told of, unless it has another one by now.
@@ -604,6 +635,13 @@ impl Worker {
             _ => self.missed(&Seen::Absent),
         }
     }
+}
+
+/// Counts a store that is refused because its value could not be read or written.
+#[cold]
+fn refused(counter: &AtomicU64) -> Stored {
+    count(counter, 1);
+    Stored::NoMemory
 }
 
 impl Drop for Worker {

@@ -6,7 +6,8 @@ use entresol_base::checksum::crc32c;
 use entresol_base::{mutation_site, thread};
 use entresol_media::SendPart;
 
-use crate::pieces::List;
+use super::file_io::{FileIo, Flight, file_of};
+use crate::pieces::{Chunk, List};
 use crate::record::Head;
 use crate::shared::Shared;
 
@@ -61,6 +62,29 @@ impl Pin {
         self.list.value_len as usize
     }
 
+    /// Returns true if its pieces lie on a block file, and have to be read first.
+    pub(super) fn is_on_file(&self) -> bool {
+        file_of(&self.shared).is_some()
+    }
+
+    /// Returns the chunk that holds a byte of the value.
+    pub(super) fn chunk_of(&self, at: usize) -> Option<Chunk> {
+        self.shared.records().cut.chunk_of(self.list.value_len, at as u64)
+    }
+
+    /// Returns the read that brings a chunk from a block file; `None` for one that needs none.
+    pub(super) fn read(&self, chunk: &Chunk) -> Option<(FileIo, Arc<Flight>)> {
+        let segment = *self.list.segments.get(chunk.piece?)?;
+        FileIo::read(&self.shared, segment, chunk)
+    }
+
+    /// Returns true if these are the bytes of a chunk.
+    pub(super) fn is_intact(&self, chunk: &Chunk, bytes: &[u8]) -> bool {
+        let number = self.shared.records().cut.chunk_number(chunk.at);
+        self.list.checksums.get(number) == Some(&crc32c(bytes))
+            || mutation_site!("the pieces of a value from a file are checked")
+    }
+
     /// Returns the bytes of the value's rest.
     pub(super) fn rest_len(&self) -> usize {
         self.rest.len()
@@ -99,14 +123,14 @@ impl Pin {
     }
 
     /// Returns the bytes of a range of the value that lie in its rest.
-    fn in_rest(&self, at: u64, len: usize) -> &[u8] {
+    pub(super) fn in_rest(&self, at: u64, len: usize) -> &[u8] {
         let start = at.saturating_sub(self.rest_at()) as usize;
         let end = (at + len as u64).saturating_sub(self.rest_at()) as usize;
         self.rest.get(start..end).unwrap_or_default()
     }
 
     /// Returns the offset of the rest in the value.
-    fn rest_at(&self) -> u64 {
+    pub(super) fn rest_at(&self) -> u64 {
         self.list.value_len - self.rest.len() as u64
     }
 
@@ -120,7 +144,7 @@ impl Pin {
         parts.extend((!rest.is_empty()).then(|| SendPart::bytes(rest)));
     }
 
-    /// Appends the value to `out`; returns false if it is damaged.
+    /// Appends the value to `out`, and waits for a block file; returns false if it is damaged.
     pub(super) fn append_to(&self, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         out.reserve(self.len());
@@ -132,22 +156,34 @@ impl Pin {
         true
     }
 
-    /// Appends the value from a byte on, up to the end of the chunk that holds it; returns false if
-    /// that is damaged.
+    /// Appends the value from a byte on, up to the end of the chunk that holds it, and waits for a
+    /// block file; returns false if the chunk is damaged.
     pub(super) fn append_chunk(&self, at: u64, out: &mut Vec<u8>) -> bool {
         let cut = self.shared.records().cut;
         let Some(chunk) = cut.chunk_of(self.list.value_len, at) else { return false };
         let Some(checksum) = self.list.checksums.get(cut.chunk_number(at)) else { return false };
         thread::step();
         let start = out.len();
-        let is_inside = self.append_range(chunk.at, chunk.bytes, out);
+        let is_inside = match self.read(&chunk) {
+            Some((io, flight)) => self.append_read(&chunk, io, &flight, out),
+            None => self.append_range(chunk.at, chunk.bytes, out),
+        };
         let is_intact = crc32c(&out[start..]) == *checksum
             || mutation_site!("the pieces of a value are checked");
-        out.drain(start..start + (at - chunk.at) as usize);
+        out.drain(start..out.len().min(start + (at - chunk.at) as usize));
         is_inside && is_intact
     }
 
-    /// Appends a part of the value, unchecked.
+    /// Reads a chunk from a block file, waits for it, and appends it, unchecked.
+    fn append_read(&self, chunk: &Chunk, io: FileIo, flight: &Flight, out: &mut Vec<u8>) -> bool {
+        let Some(file) = file_of(&self.shared) else { return false };
+        io.carry_out(&*file.file);
+        let Some(buffer) = flight.take() else { return false };
+        out.extend_from_slice(buffer.get(..chunk.bytes).unwrap_or_default());
+        true
+    }
+
+    /// Appends a part of a value in memory, unchecked.
     pub(super) fn append_range(&self, at: u64, len: usize, out: &mut Vec<u8>) -> bool {
         let records = self.shared.records();
         let mut pieces = self.in_pieces(at, len);

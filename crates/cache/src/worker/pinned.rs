@@ -2,7 +2,9 @@
 
 use entresol_media::SendPart;
 
+use super::file_io::FileIo;
 use super::pin::Pin;
+use super::window::Window;
 use crate::ops::KeyHash;
 
 /// A large value that a read has found. Its memory counts towards the quota until this is dropped,
@@ -13,6 +15,8 @@ pub struct Pinned {
     /// Bytes at its beginning that were checked.
     checked: usize,
     is_damaged: bool,
+    /// Chunks that were read of a value on a block file.
+    window: Option<Window>,
 }
 
 /// Error of a value whose bytes are not those that were stored.
@@ -21,7 +25,8 @@ pub struct Damaged;
 
 impl Pinned {
     pub(super) fn of(pin: Pin, hash: KeyHash) -> Pinned {
-        Pinned { pin, hash, checked: 0, is_damaged: false }
+        let window = pin.is_on_file().then(Window::default);
+        Pinned { pin, hash, checked: 0, is_damaged: false, window }
     }
 
     pub(super) fn pin(&self) -> &Pin {
@@ -42,7 +47,7 @@ impl Pinned {
     /// Returns the bytes of memory that it takes beside its pieces.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
-        self.pin.rest_len()
+        self.pin.rest_len() + self.window.as_ref().map_or(0, Window::bytes)
     }
 
     /// Returns true if a check has found damage.
@@ -57,29 +62,67 @@ impl Pinned {
         self.pin.is_orphan()
     }
 
-    /// Checks the value up to the chunk that holds the byte before `end`, as far as it was not.
+    /// Returns true if it lies on a block file, from which it is read part by part.
+    #[must_use]
+    pub fn is_on_file(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Lets go what was read before byte `sent`, and moves the reads that bring what comes next to
+    /// `out`.
+    pub fn read_ahead(&mut self, sent: usize, out: &mut Vec<FileIo>) {
+        if let Some(window) = &mut self.window {
+            window.advance(&self.pin, sent, out);
+        }
+    }
+
+    /// Checks the value up to the chunk that holds the byte before `end`, as far as it was not, and
+    /// as far as it was read. Returns the bytes at its beginning that were checked.
     ///
     /// # Errors
-    /// If a chunk is damaged.
-    pub fn check_to(&mut self, end: usize) -> Result<(), Damaged> {
-        while self.checked < end.min(self.len()) {
-            let checked = self.pin.check_chunk(self.checked);
-            self.is_damaged |= checked.is_none();
-            self.checked = checked.ok_or(Damaged)?;
+    /// If a chunk is damaged, or could not be read.
+    pub fn check_to(&mut self, end: usize) -> Result<usize, Damaged> {
+        let end = end.min(self.len());
+        while self.checked < end && !self.is_damaged {
+            let checked = match &mut self.window {
+                Some(window) if (self.checked as u64) < self.pin.rest_at() => {
+                    match window.check(&self.pin, self.checked) {
+                        None => return Ok(self.checked),
+                        Some(false) => None,
+                        Some(true) => self.pin.chunk_of(self.checked).map(|it| it.end()),
+                    }
+                }
+                _ => self.pin.check_chunk(self.checked),
+            };
+            self.is_damaged = checked.is_none();
+            self.checked = checked.unwrap_or(self.checked);
         }
-        Ok(())
+        if self.is_damaged { Err(Damaged) } else { Ok(self.checked) }
     }
 
     /// Appends the parts that hold a range of the value, which must have been checked.
     pub fn append_parts<'a>(&'a self, from: usize, len: usize, parts: &mut Vec<SendPart<'a>>) {
         debug_assert!(from + len <= self.checked, "bytes are sent that were not checked");
-        self.pin.append_parts(from as u64, len, parts);
+        match &self.window {
+            Some(window) => {
+                window.append_parts(from, len, parts);
+                let rest = self.pin.in_rest(from as u64, len);
+                parts.extend((!rest.is_empty()).then(|| SendPart::bytes(rest)));
+            }
+            None => self.pin.append_parts(from as u64, len, parts),
+        }
     }
 
     /// Appends a range of the value, which must have been checked, to `out`.
     pub fn append_range(&self, from: usize, len: usize, out: &mut Vec<u8>) {
         debug_assert!(from + len <= self.checked, "bytes are sent that were not checked");
-        self.pin.append_range(from as u64, len, out);
+        match &self.window {
+            Some(window) => {
+                window.append_range(from, len, out);
+                out.extend_from_slice(self.pin.in_rest(from as u64, len));
+            }
+            None => _ = self.pin.append_range(from as u64, len, out),
+        }
     }
 }
 

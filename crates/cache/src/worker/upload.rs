@@ -12,8 +12,11 @@ use std::sync::atomic::Ordering;
 
 use entresol_base::checksum::crc32c_append;
 use entresol_base::{Seconds, thread};
+use entresol_media::Access;
 
 use super::Worker;
+use super::file_io::{FileIo, file_of};
+use super::outgoing::Outgoing;
 use crate::pieces::{Chunk, List};
 use crate::shared::Shared;
 use crate::worker::pin::Pin;
@@ -34,6 +37,8 @@ pub struct Upload {
     checksum: u32,
     /// Hash of the key of an item that is not evicted for it, and the segments that are kept.
     keep: Option<(u64, u32)>,
+    /// Way of its chunks to a block file; none on other media.
+    outgoing: Option<Box<Outgoing>>,
 }
 
 impl Upload {
@@ -53,7 +58,7 @@ impl Upload {
     /// Returns the bytes of memory that it takes beside its pieces.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
-        self.rest.capacity()
+        self.rest.capacity() + self.outgoing.as_ref().map_or(0, |it| it.buffered_bytes())
     }
 
     /// Returns the bytes that are still to come.
@@ -73,12 +78,59 @@ impl Upload {
             return None;
         }
         let list = List { value_len, segments: Vec::new(), checksums: Vec::new() };
-        let shared = Arc::clone(shared);
-        Some(Upload { shared, list, rest: Vec::new(), written: 0, checksum: 0, keep })
+        let (shared, rest, outgoing) =
+            (Arc::clone(shared), Vec::new(), Outgoing::new(shared).map(Box::new));
+        Some(Upload { shared, list, rest, written: 0, checksum: 0, keep, outgoing })
+    }
+
+    /// Moves the writes that its chunks need to `out`. Until some of them are over it may take no
+    /// more bytes, and it is stored once all are.
+    pub fn take_requests(&mut self, out: &mut Vec<FileIo>) {
+        if let Some(outgoing) = &mut self.outgoing {
+            outgoing.take_requests(out);
+        }
+    }
+
+    /// Carries out those writes, and waits for them.
+    pub fn carry_out(&mut self) {
+        let mut requests = Vec::new();
+        self.take_requests(&mut requests);
+        if let Some(file) = file_of(&self.shared) {
+            requests.into_iter().for_each(|it| it.carry_out(&*file.file));
+        }
+    }
+
+    /// Returns true if it takes no more bytes until a write is over.
+    #[must_use]
+    pub fn is_full(&mut self) -> bool {
+        self.outgoing.as_mut().is_some_and(|it| it.is_full())
+    }
+
+    /// Returns true if no write is under way.
+    #[must_use]
+    pub fn is_settled(&mut self) -> bool {
+        self.outgoing.as_mut().is_none_or(|it| it.is_settled())
+    }
+
+    /// Returns true if it has to wait for a write: to take more bytes, or to be stored.
+    #[must_use]
+    pub fn waits_for_file(&mut self) -> bool {
+        if self.missing() > 0 { self.is_full() } else { !self.is_settled() }
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Returns true if a write has failed: it cannot be stored.
+    #[must_use]
+    pub fn has_failed(&mut self) -> bool {
+        self.outgoing.as_mut().is_some_and(|it| it.has_failed())
     }
 
     /// Writes the next bytes; returns how many. They are fewer if the quota has no room for more,
-    /// or other values that arrive have all of what such values may take.
+    /// or other values that arrive have all of what such values may take, or too many of its writes
+    /// are under way.
     #[must_use]
     pub fn write(&mut self, worker: &mut Worker, bytes: &[u8], now: Seconds) -> usize {
         let mut left = bytes.get(..self.missing()).unwrap_or(bytes);
@@ -87,16 +139,19 @@ impl Upload {
             thread::step();
             let (now_written, after) = left.split_at(left.len().min(chunk.bytes));
             match chunk.piece {
+                Some(_) if self.is_full() => break,
                 Some(piece) if !self.has_piece(worker, piece, now) => break,
-                Some(piece) => {
-                    let id = self.list.segments[piece];
-                    let records = self.shared.records();
-                    records.write_piece(id, chunk.offset, now_written, &mut worker.account);
-                }
+                Some(piece) => match &mut self.outgoing {
+                    Some(outgoing) => outgoing.copy(&self.shared, &chunk, now_written),
+                    None => {
+                        let (id, records) = (self.list.segments[piece], self.shared.records());
+                        records.write_piece(id, chunk.offset, now_written, &mut worker.account);
+                    }
+                },
                 None => self.rest.extend_from_slice(now_written),
             }
             self.checksum = crc32c_append(self.checksum, now_written);
-            self.count_written(&chunk, now_written.len());
+            self.count_written(worker, &chunk, now_written.len());
             left = after;
         }
         let written = (self.written - before) as usize;
@@ -117,14 +172,23 @@ impl Upload {
         let records = shared.records();
         let chunk = self.next_chunk()?;
         let piece = chunk.piece?;
-        if records.values.is_elsewhere() || !self.has_piece(worker, piece, now) {
+        let is_mapped = records.values.is_elsewhere() && self.outgoing.is_none();
+        if is_mapped || self.is_full() || !self.has_piece(worker, piece, now) {
             return None;
+        }
+        if let Some(outgoing) = &mut self.outgoing {
+            let add = |bytes: &[u8]| self.checksum = crc32c_append(self.checksum, bytes);
+            let received = outgoing.receive(&shared, &chunk, most, socket, add);
+            if let Ok(bytes) = received {
+                self.count_written(worker, &chunk, bytes);
+            }
+            return Some(received);
         }
         let (id, most) = (self.list.segments[piece], chunk.bytes.min(most));
         let received = records.receive_piece(id, chunk.offset, most, socket, &mut worker.account);
         if let Ok(bytes) = received {
             self.checksum = records.checksum_piece(id, chunk.offset, bytes, self.checksum);
-            self.count_written(&chunk, bytes);
+            self.count_written(worker, &chunk, bytes);
         }
         Some(received)
     }
@@ -133,11 +197,23 @@ impl Upload {
         self.shared.records().cut.chunk_from(self.list.value_len, self.written)
     }
 
-    fn count_written(&mut self, chunk: &Chunk, bytes: usize) {
+    fn count_written(&mut self, worker: &mut Worker, chunk: &Chunk, bytes: usize) {
         self.written += bytes as u64;
-        if bytes == chunk.bytes {
-            self.list.checksums.push(std::mem::take(&mut self.checksum));
+        if bytes < chunk.bytes {
+            return;
         }
+        self.list.checksums.push(std::mem::take(&mut self.checksum));
+        let piece = chunk.piece.and_then(|piece| self.list.segments.get(piece));
+        if let (Some(id), Some(outgoing)) = (piece, &mut self.outgoing) {
+            let written = outgoing.send(&self.shared, *id, chunk);
+            worker.charge_file(Access::Write, written);
+        }
+    }
+
+    /// Returns true if its next byte has a place, or gets one.
+    pub(super) fn has_place(&mut self, worker: &Worker, now: Seconds) -> bool {
+        let piece = self.next_chunk().and_then(|chunk| chunk.piece);
+        piece.is_none_or(|piece| self.has_piece(worker, piece, now))
     }
 
     /// Returns true if the value has this piece, which is its last or the next one.
@@ -170,6 +246,7 @@ impl Upload {
     /// Returns the list of a value that is whole, and its rest. Its pieces are linked, and belong
     /// to the caller.
     pub(super) fn finish(mut self) -> (List, Vec<u8>) {
+        debug_assert!(self.is_settled(), "{self:?} are stored while they are written");
         let segments = self.uncounted_segments();
         self.shared.space().link_pieces(&segments);
         // A restart trusts a record, so the value must be durable before it.
@@ -201,8 +278,10 @@ impl std::fmt::Debug for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        self.shared.space().free_pieces(&self.list.segments);
-        // Counted until they are free: others that lack room wait for those that arrive.
-        self.uncounted_segments();
+        let segments = std::mem::take(&mut self.list.segments);
+        match &self.outgoing {
+            Some(outgoing) => outgoing.leave(segments),
+            None => self.shared.free_arriving(&segments),
+        }
     }
 }

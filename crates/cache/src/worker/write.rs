@@ -21,13 +21,13 @@ use crate::shared::records::Records;
 use crate::shared::space::Seen;
 use crate::statistics::count;
 use crate::values::ValueAt;
-use crate::worker::Worker;
 use crate::worker::join::{Copied, Join};
 use crate::worker::number::{DIGITS_MAX, parse_number, write_number};
 use crate::worker::old::{Old, OldItem, Want};
 use crate::worker::pin::Pin;
 use crate::worker::request::{condition, new_record, record_expiry, seen_mark};
 use crate::worker::upload::Upload;
+use crate::worker::{Worker, refused};
 
 /// Longest value, spaces included, that is parsed as a number.
 const NUMBER_BYTES_MAX: usize = 1024;
@@ -65,8 +65,9 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        upload: Upload,
+        mut upload: Upload,
     ) -> Stored {
+        upload.carry_out();
         match self.begin_store_upload(key, hash, now, store, upload) {
             Stored::Unfinished => self.finish_store(key, hash, now, store),
             stored => stored,
@@ -84,7 +85,8 @@ impl Worker {
     ) -> Stored {
         let shared = Arc::clone(&self.shared);
         let (mut turn, mut waits) = (None, 0);
-        while let Some(join) = self.take_unfinished() {
+        while let Some(mut join) = self.take_unfinished() {
+            join.carry_out();
             if turn.is_none() {
                 let pieces = shared.records().cut.parts(join.len() as u64).0;
                 turn = Some(shared.writers.wait_for_turn(shared.space(), pieces as usize));
@@ -134,12 +136,13 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        upload: Upload,
+        mut upload: Upload,
     ) -> Stored {
         debug_assert!(upload.missing() == 0, "{upload:?} have arrived");
         self.shared.space().check_flush(now);
         let stored = match store.mode {
             _ if !self.shared.records().takes(key, upload.len()) => Stored::TooLarge,
+            _ if upload.has_failed() => refused(&self.counters.write_errors),
             StoreMode::Append | StoreMode::Prepend => {
                 self.extend_by_upload(key, hash, now, store, upload)
             }
@@ -183,10 +186,8 @@ impl Worker {
                 }
                 self.extend(key, hash, now, store, join.added, None)
             }
-            Copied::IsDamaged => {
-                count(&self.counters.damaged, 1);
-                Stored::NoMemory
-            }
+            Copied::IsDamaged => refused(&self.counters.damaged),
+            Copied::Failed => refused(&self.counters.write_errors),
         };
         self.end_store(key, hash, now, store, &stored);
         stored
@@ -903,7 +904,7 @@ impl Worker {
         let (items, space, records) = (&shared.items, shared.space(), shared.records());
         let rest = records.cut.parts(list.value_len).1;
         let piece_bytes = list.value_len - rest;
-        let in_record = if records.values.is_elsewhere() { 0 } else { rest };
+        let in_record = if records.keeps_rests() { rest } else { 0 };
         let value_len = (records.cut.list_bytes(list.value_len) + in_record) as usize;
         let marks = record.marks | mark::PIECES | mark::EXPIRY;
         let mut record = NewRecord { value_len, marks, ..record };

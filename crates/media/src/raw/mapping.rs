@@ -68,6 +68,17 @@ pub fn send_parts(socket: BorrowedFd<'_>, parts: &[SendPart<'_>]) -> std::io::Re
     usize::try_from(sent).map_err(|_| std::io::Error::last_os_error())
 }
 
+/// Receives bytes from a socket. Returns how many.
+///
+/// # Errors
+/// Those of the system call, among them that nothing can be received now.
+pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> std::io::Result<usize> {
+    // SAFETY: the target is a slice of this length that is borrowed.
+    let received =
+        unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+    usize::try_from(received).map_err(|_| std::io::Error::last_os_error())
+}
+
 /// The eight words of a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]

@@ -17,7 +17,7 @@ use crate::ahead;
 use crate::device::{DaxDevice, DeviceError, SYSFS};
 use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
 use crate::raw::mapping::Mapping;
-pub use crate::raw::mapping::{Line, SendPart, send_parts};
+pub use crate::raw::mapping::{Line, SendPart, receive, send_parts};
 use crate::raw::persist::{LineFlush, fence};
 
 /// Bytes read for one advice; most systems read more at once.

@@ -15,7 +15,7 @@ use crate::placement::FileError;
 
 mod direct;
 
-pub use direct::{Direct, Line, SendPart, send_parts};
+pub use direct::{Direct, Line, SendPart, receive, send_parts};
 
 /// Memory or file that holds a region's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -35,6 +35,7 @@ pub(super) fn make_room(table: &mut Table, key: Key, now: Nanos) -> Option<Nanos
     let others = table.connections.iter().filter(|(other, connection)| {
         *other != key
             && connection.seat == place
+            && !connection.waits_for_file
             && connection.stalled_since.is_some()
             && now.since(connection.moved_at) >= UNMOVED_MIN
     });

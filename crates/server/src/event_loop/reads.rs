@@ -1,5 +1,5 @@
-//! Values from block files. Reads are collected during a wake-up and submitted together; their
-//! completions fill the holes that the replies have for them.
+//! Values from and to block files. Requests are collected during a wake-up and submitted together;
+//! their completions fill the holes that the replies have for them, and let large values go on.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::Nanos;
-use entresol_cache::{OldValue, PendingRead};
+use entresol_cache::{FileIo, OldValue, PendingRead};
 use entresol_media::{Access, BlockFile, IoCompletion, IoQueue, IoRequest};
 use entresol_service::tenant::Seat;
 
@@ -32,6 +32,8 @@ pub(super) struct Reads {
     /// Requests that the queue had no room for; bounded by connections and their pending reads.
     waiting: VecDeque<IoRequest>,
     completions: Vec<IoCompletion>,
+    /// Requests of one large value, on their way to those that wait.
+    requests: Vec<FileIo>,
     /// True if a read was submitted and not started.
     submitted: bool,
 }
@@ -47,6 +49,8 @@ enum Part {
     Hole(usize),
     /// The old value of the connection's next request.
     Old(Box<PendingRead>),
+    /// A part of a large value, which looks for the result itself.
+    Large(FileIo),
 }
 
 impl Reads {
@@ -73,6 +77,31 @@ impl Reads {
         let (offset, length) = (read.offset, read.length);
         connection.reads += 1;
         self.start(ReadFor { connection: key, part: Part::Old(Box::new(read)) }, offset, length);
+    }
+
+    /// Starts the reads that bring what the connection sends next of large values.
+    pub(super) fn read_ahead(&mut self, key: Key, connection: &mut Connection) {
+        let mut requests = std::mem::take(&mut self.requests);
+        connection.output.read_ahead(connection.sent, &mut requests);
+        self.start_all(key, requests);
+    }
+
+    /// Starts the reads and writes that the large value needs which arrives or is put together.
+    pub(super) fn go_on(&mut self, key: Key, connection: &mut Connection) {
+        let mut requests = std::mem::take(&mut self.requests);
+        connection.session.take_requests(&mut requests);
+        self.start_all(key, requests);
+    }
+
+    fn start_all(&mut self, connection: Key, mut requests: Vec<FileIo>) {
+        for mut io in requests.drain(..) {
+            let (access, offset) = (io.access(), io.offset());
+            let Some(buffer) = io.take_buffer() else { continue };
+            let part = Part::Large(io);
+            let token = self.under_way.insert(ReadFor { connection, part }).pack();
+            self.waiting.push_back(IoRequest { access, offset, buffer, token });
+        }
+        self.requests = requests;
     }
 
     fn start(&mut self, read: ReadFor, offset: u64, length: usize) {
@@ -144,28 +173,46 @@ impl Readings {
             queue.reap(&mut completions);
         }
         for completion in completions.drain(..) {
-            seat.counters.medium_reads.count();
-            if let Err(error) = &completion.result
-                && let Some(times) = self.fault.occurred(now)
-            {
-                let tenant = &name;
-                tracing::warn!(%tenant, %error, times, "a read failed; answering with a miss");
-            }
             let token = completion.token;
             let read = reads.under_way.remove(Key::unpack(token));
             debug_assert!(read.is_some(), "read {token} is complete, but not under way");
             let Some(read) = read else { continue };
+            self.note(seat, name, &read.part, &completion, now);
             let Some(connection) = table.connections.get_mut(read.connection) else { continue };
-            complete(seat, connection, read.part, &completion);
-            assert!(connection.reads > 0, "a read came for a connection that waits for none");
-            connection.reads -= 1;
-            if connection.reads == 0 {
-                connection.output.close_holes(&seat.counters);
+            let has_waited = connection.reads > 0 || connection.waits_for_file;
+            complete(seat, connection, read.part, completion);
+            if has_waited && connection.reads == 0 && !connection.needs_file() {
+                connection.waits_for_file = false;
+                connection.output.close_holes(&mut seat.worker, &seat.counters);
                 finished.push(read.connection);
             }
         }
         reads.completions = completions;
         finished
+    }
+
+    /// Counts a request that is complete, and logs a failure.
+    fn note(
+        &mut self,
+        seat: &Seat,
+        tenant: &str,
+        part: &Part,
+        completion: &IoCompletion,
+        now: Nanos,
+    ) {
+        let is_write = matches!(part, Part::Large(io) if io.access() == Access::Write);
+        if !is_write {
+            seat.counters.medium_reads.count();
+        }
+        if let Err(error) = &completion.result
+            && let Some(times) = self.fault.occurred(now)
+        {
+            if is_write {
+                tracing::warn!(%tenant, %error, times, "a write failed; refusing a large value");
+            } else {
+                tracing::warn!(%tenant, %error, times, "a read failed; answering with a miss");
+            }
+        }
     }
 
     /// Time at which the fault may be over.
@@ -182,18 +229,25 @@ impl Readings {
 }
 
 /// Hands a completed read to its hole or its session.
-fn complete(seat: &mut Seat, connection: &mut Connection, part: Part, completion: &IoCompletion) {
+fn complete(seat: &mut Seat, connection: &mut Connection, part: Part, completion: IoCompletion) {
+    if let Part::Large(io) = part {
+        io.finish(completion.buffer, &completion.result);
+        return;
+    }
+    assert!(connection.reads > 0, "a read came for a connection that waits for none");
+    connection.reads -= 1;
     match part {
         Part::Hole(number) => {
             let Some(hole) = connection.output.holes.get(number) else { return };
-            let value = value_of(seat, &hole.read, completion);
+            let value = value_of(seat, &hole.read, &completion);
             connection.output.fill(number, value);
         }
         Part::Old(read) => {
-            if let Some(value) = value_of(seat, &read, completion) {
+            if let Some(value) = value_of(seat, &read, &completion) {
                 connection.session.provide(OldValue::new(&read, value.to_vec()));
             }
         }
+        Part::Large(_) => {}
     }
 }
 

@@ -131,7 +131,8 @@ impl Turns {
         let now = round.now;
         let Some(connection) = table.connections.get_mut(key) else { return After::Wait };
         let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return After::Close };
-        if let Some(after) = self.send_backlog(connection, seat, &mut table.ready, now.nanos) {
+        let sent = self.send_backlog(key, connection, seat, &mut table.ready, now.nanos);
+        if let Some(after) = sent {
             return after;
         }
         if connection.closing {
@@ -147,6 +148,10 @@ impl Turns {
         }
         if has_work && !connection.called && seat.waiting.is_any() {
             table.join_waiting(key, false, now.nanos);
+            return After::Wait;
+        }
+        if connection.session.waits_for_file() {
+            connection.waits_for_file = true;
             return After::Wait;
         }
         let before = connection.input.data().len() + connection.session.arrived_bytes();
@@ -213,22 +218,27 @@ impl Turns {
             Then::Throttle { until } => throttled_until = Some(until),
             Then::Fetch(read) => seat.reads.fetch(key, connection, read),
             Then::MakeRoom => makes_room = true,
+            Then::AwaitFile => connection.waits_for_file = true,
             Then::Close => connection.closing = true,
         }
         if !makes_room {
             connection.lacks_room_since = None;
         }
+        seat.reads.go_on(key, connection);
         table.buffers.settle(&mut connection.input);
-        if self.output.has_values() {
-            debug_assert!(self.output.holes.is_empty(), "values of two media in one reply");
+        if self.output.has_values() && self.output.holes.is_empty() {
             std::mem::swap(&mut connection.output, &mut self.output);
             (connection.moved_at, connection.backlog_since) = (now, now);
             connection.sent = 0;
-            if let Some(After::Close) = self.send_backlog(connection, seat, &mut table.ready, now) {
+            let sent = self.send_backlog(key, connection, seat, &mut table.ready, now);
+            if let Some(After::Close) = sent {
                 connection.output.clear();
                 connection.closing = true;
             }
-            self.count_answered(table, key);
+            // Those of a block file are answered once they have been read.
+            if !connection.output.is_opening() {
+                self.count_answered(table, key);
+            }
         } else if self.output.holes.is_empty() {
             send(connection, seat, &mut self.output.bytes, now);
             if self.output.bytes.capacity() > KEPT_OUTPUT_BYTES {
@@ -238,7 +248,9 @@ impl Turns {
         } else {
             debug_assert!(!connection.has_backlog(), "replies overtake earlier ones");
             std::mem::swap(&mut connection.output, &mut self.output);
+            connection.sent = 0;
             seat.reads.fill_holes(key, connection);
+            seat.reads.read_ahead(key, connection);
         }
         if makes_room {
             parked_until = large::make_room(table, key, now);
@@ -278,7 +290,7 @@ impl Turns {
         let Some(connection) = table.connections.get_mut(key) else { return };
         let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return };
         (connection.moved_at, connection.backlog_since) = (now, now);
-        let after = self.send_backlog(connection, seat, &mut table.ready, now);
+        let after = self.send_backlog(key, connection, seat, &mut table.ready, now);
         table.watch(key);
         let after = after.unwrap_or_else(|| finish(table, round, key));
         table.follow(key, after);
@@ -287,6 +299,7 @@ impl Turns {
     /// Sends the replies that earlier turns have left; `None` if nothing is left now.
     fn send_backlog(
         &mut self,
+        key: Key,
         connection: &mut Connection,
         seat: &mut LoopSeat,
         ready: &mut Ready,
@@ -297,7 +310,11 @@ impl Turns {
         }
         let before = connection.sent;
         let most = if ready.is_empty() { ALONE_BYTES } else { TURN_BYTES };
+        seat.reads.read_ahead(key, connection);
         let transfer = connection.flush(most);
+        if connection.sent > before {
+            seat.reads.read_ahead(key, connection);
+        }
         let sent = connection.sent - before;
         seat.seat.counters.bytes_written.add(sent as u64);
         if sent > 0 {
@@ -305,6 +322,7 @@ impl Turns {
             connection.moved_at = now;
         }
         match transfer {
+            Transfer::Bytes(_) if connection.waits_for_file => Some(After::Wait),
             Transfer::Bytes(_) if connection.has_backlog() => {
                 connection.is_light = ready.charge(sent, 0);
                 Some(After::Again)

@@ -1,4 +1,5 @@
 //! Large values: received into their place, and sent from there.
+#![expect(clippy::disallowed_methods, reason = "a file is damaged from outside here")]
 
 use std::io::Read;
 use std::sync::Arc;
@@ -39,9 +40,28 @@ fn start_with_clock() -> (Running, Arc<ManualClock>) {
     (running, clock)
 }
 
+/// Runs a check on a tenant in DRAM, and on one on a block file by each backend.
+fn on_each(limit: &str, check: impl Fn(Running)) {
+    check(start(&tenant("a", limit)));
+    for backend in ["auto", "threads"] {
+        let folder = tempfile::tempdir().unwrap();
+        check(start(&on_file(&folder, backend, limit)));
+    }
+}
+
+fn on_file(folder: &tempfile::TempDir, backend: &str, limit: &str) -> String {
+    let path = folder.path().join("medium");
+    let path = path.display();
+    let more = format!("medium = \"file:{path}\"\nmedium_quota = \"32MiB\"\n{limit}");
+    format!("io_backend = \"{backend}\"\n{}", tenant("a", &more))
+}
+
 #[test]
 fn values_come_back_as_they_were_sent_however_they_were_cut() {
-    let running = start(&tenant("a", LIMIT));
+    on_each(LIMIT, come_back);
+}
+
+fn come_back(running: Running) {
     let mut client = Client::of(&running, "a");
     let lengths = [200_000, 400_001, 524_288, 1 << 20, 1_300_000, LEN + 77];
     for (seed, len) in lengths.into_iter().enumerate() {
@@ -80,7 +100,10 @@ fn values_come_back_as_they_were_sent_however_they_were_cut() {
 
 #[test]
 fn a_value_whose_client_goes_leaves_nothing() {
-    let running = start(&tenant("a", LIMIT));
+    on_each(LIMIT, leave_nothing);
+}
+
+fn leave_nothing(running: Running) {
     let before = segments(&running);
     let text = set("k", &value(1, LEN));
     for _ in 0..3 {
@@ -192,7 +215,10 @@ fn a_value_that_is_being_sent_stays_whole_and_is_let_go_by_a_client_that_takes_n
 
 #[test]
 fn many_clients_that_send_half_of_a_value_take_no_more_than_the_quota() {
-    let running = start(&tenant("a", LIMIT));
+    on_each(LIMIT, send_halves);
+}
+
+fn send_halves(running: Running) {
     let mut other = Client::of(&running, "a");
     other.ask("set small 0 0 3\nabc\n", "STORED\n");
     let before = segments(&running);
@@ -246,7 +272,10 @@ fn others_have_their_turns_while_a_large_value_is_extended() {
 
 #[test]
 fn a_value_that_finds_no_item_needs_no_second_place() {
-    let running = start(&tenant("a", "value_limit = \"16MiB\""));
+    on_each("value_limit = \"16MiB\"", find_no_item);
+}
+
+fn find_no_item(running: Running) {
     let mut client = Client::of(&running, "a");
     // Half of the quota: there is no room for another one.
     let len = 16 << 20;
@@ -304,5 +333,87 @@ fn a_value_that_lacks_room_waits_for_readers_while_others_are_served() {
     client.expect("END\r\n");
     // A server that stops would wait for them.
     drop((stays, stuck));
+    running.stop().unwrap();
+}
+
+#[test]
+fn values_on_a_file_are_put_together_part_by_part() {
+    for backend in ["auto", "threads"] {
+        let folder = tempfile::tempdir().unwrap();
+        let running = start(&on_file(&folder, backend, LIMIT));
+        let (mut client, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+        client.send(&set("k", &value(1, LEN)));
+        client.expect("STORED\r\n");
+        let (small, large) = (b"0123456789".as_slice(), value(2, 1 << 20));
+        for more in [small, &large] {
+            client.send(&append("k", more));
+            other.ask("set small 0 0 1\nx\nget small\n", "STORED\nVALUE small 0 1\nx\nEND\n");
+            client.expect("STORED\r\n");
+        }
+        client.send(&[format!("ms k {} MP\r\n", small.len()).as_bytes(), small, b"\r\n"].concat());
+        client.expect("HD\r\n");
+        client.ask("incr k 1\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\n");
+        client.send(b"get k\r\n");
+        expect_value(&mut client, "k", &[small, &value(1, LEN), small, &large].concat());
+        client.expect("END\r\n");
+        client.ask("touch k 100\ndelete k\nget k\n", "TOUCHED\nDELETED\nEND\n");
+        running.stop().unwrap();
+    }
+}
+
+/// Flips a bit of every block of a file from an offset on.
+fn damage(folder: &tempfile::TempDir, from: u64) {
+    use std::os::unix::fs::FileExt;
+    let path = folder.path().join("medium");
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    for at in (from..file.metadata().unwrap().len()).step_by(4096) {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_value_on_a_file_is_a_miss_and_never_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(&on_file(&folder, "auto", LIMIT));
+    let mut client = Client::of(&running, "a");
+    client.ask("set small 0 0 1\nx\n", "STORED\n");
+    for key in ["k", "l"] {
+        client.send(&set(key, &value(1, LEN)));
+        client.expect("STORED\r\n");
+    }
+    // The whole medium but for its label.
+    damage(&folder, 4096);
+    client.send(b"get small k small\r\nmg k v s\r\nmg l v s\r\nmn\r\n");
+    let small = "VALUE small 0 1\r\nx\r\n";
+    client.expect(&format!("{small}{small}END\r\nEN\r\nEN\r\nMN\r\n"));
+    let counts = running.tenants()[0].cache().statistics();
+    assert_eq!((counts.events.damaged, counts.items), (2, 1));
+    client.send(&set("k", &value(2, LEN)));
+    client.expect("STORED\r\n");
+    client.send(b"get k\r\n");
+    expect_value(&mut client, "k", &value(2, LEN));
+    client.expect("END\r\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_value_that_is_damaged_behind_its_beginning_ends_the_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(&on_file(&folder, "auto", LIMIT));
+    let (mut client, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    other.send(&set("k", &value(1, LEN)));
+    other.expect("STORED\r\n");
+    let header = format!("VALUE k 0 {LEN}\r\n");
+    client.send(b"get k k k k\r\n");
+    client.expect(&header);
+    damage(&folder, 4096);
+    let mut found = Vec::new();
+    // It may be reset, since nothing of the request's rest is answered.
+    let _ = client.0.read_to_end(&mut found);
+    let whole = [&*value(1, LEN), b"\r\n", header.as_bytes()].concat().repeat(4);
+    assert!(found.len() < 4 * LEN && whole.starts_with(&found), "{} bytes", found.len());
+    other.ask("get k\n", "END\n");
     running.stop().unwrap();
 }

@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use entresol_base::suggest::nearest;
 use entresol_base::{ByteSize, duration};
-use entresol_cache::{
-    Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
-    VALUE_BYTES_MAX,
-};
+use entresol_cache::{Favour, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, VALUE_BYTES_MAX};
 use entresol_media::model::ModelName;
 use entresol_media::{BackendChoice, MediumSpec, files, machine};
 use entresol_sharing::PolicySettings;
@@ -268,7 +265,7 @@ impl Checker<'_> {
         let (span, raw) = (raw.span(), raw.get_ref());
         let medium = self.medium(&raw.medium);
         let segment_size = self.segment_size(raw);
-        let value_limit = self.value_limit(raw, &medium, segment_size);
+        let value_limit = self.value_limit(raw);
         TenantSettings {
             name: self.name(raw, &span),
             listen: self.listen(raw, &span, access),
@@ -444,25 +441,13 @@ impl Checker<'_> {
 
     /// Checks a limit of values, as far as the quotas do not decide: those are checked with it when
     /// the cache is.
-    fn value_limit(
-        &mut self,
-        raw: &RawTenant,
-        medium: &MediumSpec,
-        segment_size: Option<ByteSize>,
-    ) -> Option<ByteSize> {
+    fn value_limit(&mut self, raw: &RawTenant) -> Option<ByteSize> {
         let limit = self.size("value_limit", &raw.value_limit)?;
-        let (most, because) = match medium {
-            MediumSpec::File { .. } => {
-                let largest = segment_size.unwrap_or(SEGMENT_BYTES_MAX);
-                let most = ByteSize(largest.0.saturating_sub(SEGMENT_OVERHEAD_BYTES));
-                let more = "a larger segment_size allows more";
-                (most, format!("on a block file a value must fit a segment of {largest} ({more})"))
-            }
-            _ => (VALUE_BYTES_MAX, "no value may be larger".to_owned()),
-        };
+        let most = VALUE_BYTES_MAX;
         if limit > most || limit.0 == 0 {
-            let message =
-                format!("value_limit is {limit}; it must be from 1B to {most}: {because}");
+            let message = format!(
+                "value_limit is {limit}; it must be from 1B to {most}: no value may be larger"
+            );
             self.problem("value_limit", &span_of(&raw.value_limit), message);
         }
         Some(limit)

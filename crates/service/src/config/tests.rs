@@ -168,15 +168,6 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
         "segment_size = \"1MiB\"\nvalue_limit = \"1025MiB\"",
         "server.toml:5: value_limit is 1025MiB; it must be from 1B to 1GiB: no value may be larger",
     );
-    let file = "medium = \"file:/x\"\nmedium_quota = \"64MiB\"\n";
-    tenant_refused(
-        &format!("{file}segment_size = \"1MiB\"\nvalue_limit = \"1MiB\""),
-        &format!(
-            "server.toml:7: value_limit is 1MiB; it must be from 1B to {}: on a block file a value \
-             must fit a segment of 1MiB (a larger segment_size allows more)",
-            ByteSize((1 << 20) - entresol_cache::SEGMENT_OVERHEAD_BYTES)
-        ),
-    );
     tenant_refused(
         "medium = \"model:optane-ssd\"\nmedium_quota = \"64MiB\"",
         "server.toml:4: medium model:optane-ssd is simulated in virtual time and stores nothing; \

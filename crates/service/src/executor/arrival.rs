@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use entresol_base::Seconds;
-use entresol_cache::{Join, Upload};
+use entresol_cache::{FileIo, Join, Upload};
 use entresol_protocol::{Limits, Request, Step, parse_without_data};
 
 use super::plan::{Planned, hash_keys};
@@ -91,6 +91,11 @@ impl Arrival {
         Some(received)
     }
 
+    /// Returns the value as far as it has arrived.
+    pub(super) fn value_mut(&mut self) -> &mut Arrived {
+        &mut self.value
+    }
+
     /// Frees what has arrived: the rest is skipped, and the request refused.
     pub(super) fn give_up(&mut self) {
         self.value = Arrived::NoRoom;
@@ -104,6 +109,24 @@ impl Arrived {
             Arrived::Value(upload) => Some(upload.len()),
             Arrived::Unfinished(join) => join.added_len(),
             Arrived::NoRoom => None,
+        }
+    }
+
+    /// Moves the reads and writes of a block file that it needs to `out`.
+    pub(super) fn take_requests(&mut self, out: &mut Vec<FileIo>) {
+        match self {
+            Arrived::Value(upload) => upload.take_requests(out),
+            Arrived::Unfinished(join) => join.take_requests(out),
+            Arrived::NoRoom => {}
+        }
+    }
+
+    /// Returns true if it goes on only once one of those is over.
+    pub(super) fn waits_for_file(&mut self) -> bool {
+        match self {
+            Arrived::Value(upload) => upload.waits_for_file(),
+            Arrived::Unfinished(join) => join.waits_for_file(),
+            Arrived::NoRoom => false,
         }
     }
 
@@ -137,6 +160,10 @@ impl Call<'_> {
         let taken = arrival.take_in(input, self.seat, self.now.seconds);
         let moved = self.seat.worker.take_moved_bytes();
         *self.bytes_left = self.bytes_left.saturating_sub(moved);
+        if arrival.value.waits_for_file() {
+            self.session.arrival = Some(arrival);
+            return (taken, Some(Then::AwaitFile));
+        }
         if arrival.missing > 0 && taken < input.len() {
             self.session.arrival = Some(arrival);
             return (taken, Some(Then::MakeRoom));

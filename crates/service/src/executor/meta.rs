@@ -50,15 +50,27 @@ impl Command<'_> {
             return Flow::Done;
         }
         self.seat.tenant.detail.count(key, Event::of(&lookup));
+        let miss = || {
+            let mut miss = Vec::new();
+            if !request.quiet {
+                encode::meta_status(&mut miss, Status::Miss, request.key, request.tokens);
+            }
+            miss
+        };
         match lookup {
             Lookup::Hit(_) => {
-                if let Some(value) = pinned {
-                    self.out.add_value(value);
+                let is_over = match pinned {
+                    Some(value) => self.out.add_value(value, start, touch.is_some(), miss),
+                    None => {
+                        if request.value {
+                            self.out.bytes.extend_from_slice(encode::CRLF);
+                        }
+                        true
+                    }
+                };
+                if is_over {
+                    self.seat.counters.count_lookup(touch.is_some(), true);
                 }
-                if request.value {
-                    self.out.bytes.extend_from_slice(encode::CRLF);
-                }
-                self.seat.counters.count_lookup(touch.is_some(), true);
             }
             Lookup::Miss => {
                 self.seat.counters.count_lookup(touch.is_some(), false);
@@ -70,11 +82,7 @@ impl Command<'_> {
             Lookup::Pending(read) => {
                 self.out.bytes.extend_from_slice(encode::CRLF);
                 let reply = start..self.out.bytes.len();
-                let mut miss = Vec::new();
-                if !request.quiet {
-                    encode::meta_status(&mut miss, Status::Miss, request.key, request.tokens);
-                }
-                let touch = touch.is_some();
+                let (miss, touch) = (miss(), touch.is_some());
                 self.out.add_hole(Hole { reply, read, miss, touch, failed: false });
             }
         }

@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 
 use entresol_base::{Nanos, Seconds};
 use entresol_cache::{
-    DeleteOptions, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Walk,
+    DeleteOptions, FileIo, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Walk,
 };
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
@@ -126,6 +126,23 @@ impl Session {
         self.arrival.as_mut()?.receive(socket, most, seat, now)
     }
 
+    /// Moves the reads and writes of a block file that it needs to `out`.
+    pub fn take_requests(&mut self, out: &mut Vec<FileIo>) {
+        if let Some(value) = self.unfinished_mut() {
+            value.take_requests(out);
+        }
+    }
+
+    /// Returns true if it goes on only once one of those is over.
+    #[must_use]
+    pub fn waits_for_file(&mut self) -> bool {
+        self.unfinished_mut().is_some_and(Arrived::waits_for_file)
+    }
+
+    fn unfinished_mut(&mut self) -> Option<&mut Arrived> {
+        self.arrival.as_mut().map(|arrival| arrival.value_mut()).or(self.arrived.as_mut())
+    }
+
     /// Frees what has arrived of a large value, or was copied: the rest of it is skipped, and its
     /// request refused.
     pub fn give_up_arrival(&mut self) {
@@ -176,6 +193,9 @@ pub enum Then {
     /// The large value that arrives, or is being copied, lacks room. Others may have to go: see
     /// [`Session::give_up_arrival`].
     MakeRoom,
+    /// The large value that arrives, or is being copied, waits for a block file: see
+    /// [`Session::take_requests`].
+    AwaitFile,
     /// The client ended the connection or broke the protocol: send what is due and close.
     Close,
 }
@@ -525,7 +545,10 @@ impl Command<'_> {
 
     /// Lets others have their turns before the next part of a large value is copied.
     #[cold]
-    fn put_off(&self) -> Flow {
+    fn put_off(&mut self) -> Flow {
+        if self.arrived.as_mut().is_some_and(Arrived::waits_for_file) {
+            return Flow::Stop(Then::AwaitFile);
+        }
         let lacks_room =
             |arrived: &Arrived| matches!(arrived, Arrived::Unfinished(join) if join.lacks_room());
         let waits = self.arrived.as_ref().is_some_and(lacks_room);

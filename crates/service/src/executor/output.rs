@@ -5,11 +5,16 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use entresol_cache::{Damaged, PendingRead, Pinned};
+use entresol_cache::{Damaged, FileIo, PendingRead, Pinned, Worker};
 use entresol_media::{SendPart, send_parts};
 
 use super::Flow;
 use crate::counters::Counters;
+
+/// Bytes of a line ending.
+const LINE_ENDING: &[u8] = b"\r\n";
+/// Bytes of replies before a large value on a block file from which on it is read.
+const READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// Replies in the order of their requests.
 #[derive(Debug, Default)]
@@ -30,6 +35,17 @@ struct Inserted {
     /// Offset in the bytes of the replies, before which it is sent.
     at: usize,
     value: Pinned,
+    /// Lookup that is a miss if the value turns out to be damaged before any of it is sent.
+    opening: Option<Opening>,
+}
+
+/// Lookup of a large value on a block file whose beginning is being read.
+#[derive(Debug)]
+struct Opening {
+    /// Range of the reply in the output, without the value.
+    reply: Range<usize>,
+    miss: Vec<u8>,
+    touch: bool,
 }
 
 /// Part of a range of the replies.
@@ -89,10 +105,89 @@ impl Output {
         self.values.iter().map(|it| it.value.buffered_bytes()).sum()
     }
 
-    /// Adds a large value behind the replies so far.
-    pub(super) fn add_value(&mut self, value: Pinned) {
+    /// Adds a large value behind the replies so far, in a reply that began at `start`, and the end
+    /// of that reply. `miss` is the reply that takes its place if the value turns out to be damaged
+    /// before any of it is sent. Returns true if the lookup is over; otherwise it is counted later.
+    pub(super) fn add_value(
+        &mut self,
+        value: Pinned,
+        start: usize,
+        touch: bool,
+        miss: impl FnOnce() -> Vec<u8>,
+    ) -> bool {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(LINE_ENDING);
+        let reply = start..self.bytes.len();
+        let opening = value.is_on_file().then(|| Opening { reply, miss: miss(), touch });
+        let is_open = opening.is_none();
         self.value_bytes += value.len();
-        self.values.push(Inserted { at: self.bytes.len(), value });
+        self.values.push(Inserted { at, value, opening });
+        is_open
+    }
+
+    /// Moves the reads that bring what is sent behind byte `sent` to `out`. Before the first byte
+    /// is sent, the beginning of every value is read.
+    pub fn read_ahead(&mut self, sent: usize, out: &mut Vec<FileIo>) {
+        let mut before = 0;
+        let is_opening = self.is_opening();
+        for Inserted { at, value, opening } in &mut self.values {
+            let start = *at + before;
+            before += value.len();
+            let is_next =
+                !is_opening && start <= sent + READ_AHEAD_BYTES && sent < start + value.len();
+            if opening.is_some() || is_next {
+                value.read_ahead(sent.saturating_sub(start), out);
+            }
+        }
+    }
+
+    /// Returns true while the beginnings of values are read, before which nothing is sent.
+    #[must_use]
+    pub fn is_opening(&self) -> bool {
+        self.values.iter().any(|it| it.opening.is_some())
+    }
+
+    /// Returns true if nothing can be sent, from byte `sent` on, before a read is over.
+    #[must_use]
+    pub fn waits_for_file(&mut self, sent: usize) -> bool {
+        if self.is_opening() {
+            return self.values.iter_mut().any(|it| {
+                it.opening.is_some() && it.value.check_to(1).is_ok_and(|checked| checked == 0)
+            });
+        }
+        let Part::Value(number, range) = self.part(sent, self.len()) else { return false };
+        let checked = self.values[number].value.check_to(range.start + 1);
+        checked.is_ok_and(|checked| checked <= range.start)
+    }
+
+    /// Ends the lookups whose values have been read at their beginning.
+    fn end_openings(&mut self, worker: &mut Worker, counters: &Counters) {
+        // From the back, so that the ranges of earlier replies stay valid.
+        for number in (0..self.values.len()).rev() {
+            let Inserted { value, opening, .. } = &mut self.values[number];
+            let Some(opening) = opening.take() else { continue };
+            worker.end_opening(value);
+            counters.count_lookup(opening.touch, !value.is_damaged());
+            if value.is_damaged() {
+                counters.medium_read_failures.count();
+                let value = self.values.remove(number).value;
+                self.value_bytes -= value.len();
+                self.replace(opening.reply, &opening.miss);
+            }
+        }
+    }
+
+    /// Puts another reply into the place of one, and moves what is behind it.
+    fn replace(&mut self, reply: Range<usize>, by: &[u8]) {
+        for other in self.values.iter_mut().filter(|other| other.at >= reply.end) {
+            let moved = |at: usize| at - reply.len() + by.len();
+            other.at = moved(other.at);
+            if let Some(opening) = &mut other.opening {
+                opening.reply = moved(opening.reply.start)..moved(opening.reply.end);
+            }
+        }
+        debug_assert!(self.holes.is_empty(), "a hole is filled later than a reply before it");
+        self.bytes.splice(reply, by.iter().copied());
     }
 
     /// Forgets all replies, and keeps the memory of their bytes.
@@ -153,7 +248,14 @@ impl Output {
                 Part::Bytes(range) => range.len(),
                 Part::Value(number, range) => {
                     let checked = self.values[*number].value.check_to(range.end);
-                    checked.map_err(|Damaged| io::ErrorKind::InvalidData)?;
+                    let checked = checked.map_err(|Damaged| io::ErrorKind::InvalidData)?;
+                    if checked < range.end {
+                        // The rest is still to be read.
+                        if checked > range.start {
+                            parts.push(Part::Value(*number, range.start..checked));
+                        }
+                        break;
+                    }
                     range.len()
                 }
             };
@@ -166,7 +268,7 @@ impl Output {
     /// the latest.
     fn part(&self, at: usize, end: usize) -> Part {
         let mut before = 0;
-        for (number, Inserted { at: place, value }) in self.values.iter().enumerate() {
+        for (number, Inserted { at: place, value, .. }) in self.values.iter().enumerate() {
             let start = place + before;
             if at < start {
                 return Part::Bytes(at - before..end.min(start) - before);
@@ -216,14 +318,15 @@ impl Output {
 
     /// Replaces the replies of failed reads by misses, and counts all lookups. Called once no read
     /// is under way; leaves no holes.
-    pub fn close_holes(&mut self, counters: &Counters) {
+    pub fn close_holes(&mut self, worker: &mut Worker, counters: &Counters) {
         // From the back, so that the ranges of earlier holes stay valid.
-        for hole in self.holes.drain(..).rev() {
+        for hole in std::mem::take(&mut self.holes).into_iter().rev() {
             counters.count_lookup(hole.touch, !hole.failed);
             if hole.failed {
                 counters.medium_read_failures.count();
-                self.bytes.splice(hole.reply, hole.miss);
+                self.replace(hole.reply, &hole.miss);
             }
         }
+        self.end_openings(worker, counters);
     }
 }

@@ -69,11 +69,16 @@ impl Call<'_> {
         let touch = options.touch.is_some();
         match lookup {
             Lookup::Hit(_) => {
-                if let Some(value) = self.seat.worker.take_pinned() {
-                    self.out.add_value(value);
+                let is_over = match self.seat.worker.take_pinned() {
+                    Some(value) => self.out.add_value(value, start, touch, Vec::new),
+                    None => {
+                        self.out.bytes.extend_from_slice(encode::CRLF);
+                        true
+                    }
+                };
+                if is_over {
+                    self.seat.counters.count_lookup(touch, true);
                 }
-                self.out.bytes.extend_from_slice(encode::CRLF);
-                self.seat.counters.count_lookup(touch, true);
                 self.seat.tenant.detail.count(key, Event::Hit);
             }
             Lookup::Miss => {
