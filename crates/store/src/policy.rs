@@ -69,11 +69,17 @@ impl Classes {
     /// Capacity only.
     pub const CAPACITY: Classes = Classes::one(MediaClass::Capacity);
     /// Staging, and capacity if that has no room.
-    pub const STAGING_THEN_CAPACITY: Classes =
-        Classes { all: [MediaClass::Staging, MediaClass::Capacity, MediaClass::Capacity], len: 2 };
+    pub const STAGING_THEN_CAPACITY: Classes = Classes::pair(MediaClass::Staging);
+    /// Persistent memory, and capacity if that has no room.
+    pub const PMEM_THEN_CAPACITY: Classes = Classes::pair(MediaClass::Pmem);
 
     const fn one(class: MediaClass) -> Classes {
         Classes { all: [class; 3], len: 1 }
+    }
+
+    /// Returns a class, and capacity behind it.
+    const fn pair(class: MediaClass) -> Classes {
+        Classes { all: [class, MediaClass::Capacity, MediaClass::Capacity], len: 2 }
     }
 
     /// Creates a list of classes, in order of preference.
@@ -174,7 +180,7 @@ impl FromStr for Classes {
 /// use entresol_store::Policy;
 ///
 /// let template: Policy = "staging-max-capacity".parse()?;
-/// let same = "new-keys=staging,new-values=staging,old-keys=staging,old-values=capacity";
+/// let same = "new-keys=staging,new-values=staging,old-keys=staging,old-values=staging/capacity";
 /// assert_eq!(template, same.parse()?);
 /// # Ok::<(), String>(())
 /// ```
@@ -198,7 +204,8 @@ pub struct Policy {
 impl Policy {
     /// Templates with their names. The first one is the default: everything lies as fast as there
     /// is room, and values are demoted first. Six are HSE's, with its names; «max» and «min» say
-    /// how much lies on the capacity class.
+    /// what may be demoted to the capacity class: values, or keys as well. As in HSE, only a lack
+    /// of room demotes them, since readers lose by it whatever is gained.
     pub const TEMPLATES: [(&'static str, Policy); 8] = [
         ("fastest", Policy::all(Classes::FASTEST)),
         ("staging-then-capacity", Policy::all(Classes::STAGING_THEN_CAPACITY)),
@@ -207,19 +214,19 @@ impl Policy {
         ("pmem-only", Policy::all(Classes::PMEM)),
         (
             "staging-max-capacity",
-            Policy { old_values: Classes::CAPACITY, ..Policy::all(Classes::STAGING) },
+            Policy { old_values: Classes::STAGING_THEN_CAPACITY, ..Policy::all(Classes::STAGING) },
         ),
         (
             "staging-min-capacity",
             Policy {
-                old_keys: Classes::CAPACITY,
-                old_values: Classes::CAPACITY,
+                old_keys: Classes::STAGING_THEN_CAPACITY,
+                old_values: Classes::STAGING_THEN_CAPACITY,
                 ..Policy::all(Classes::STAGING)
             },
         ),
         (
             "pmem-max-capacity",
-            Policy { old_values: Classes::CAPACITY, ..Policy::all(Classes::PMEM) },
+            Policy { old_values: Classes::PMEM_THEN_CAPACITY, ..Policy::all(Classes::PMEM) },
         ),
     ];
 

@@ -18,8 +18,8 @@ use entresol_measure::progress::Progress;
 use entresol_media::{Directory, PmemMode};
 use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 use entresol_store::{
-    CheckReport, CursorOptions, Kvdb, KvdbOptions, KvsOptions, MediaClass, StoreError, Volume,
-    check, salvage,
+    CheckReport, Classes, CursorOptions, Kvdb, KvdbOptions, KvsOptions, MediaClass, Policy,
+    StoreError, Volume, check, salvage,
 };
 use serde::Serialize;
 
@@ -331,8 +331,11 @@ fn fill(store: &Kvdb) -> Result<(), String> {
     let of = |name: &str| {
         // The values of one Kvs go to the slower class, if there is one.
         let is_apart = name == NAMES[1] && store.volumes().len() > 1;
-        let policy = if is_apart { "staging-max-capacity" } else { "fastest" };
-        let policy = policy.parse().map_err(text)?;
+        let (staging, old_values) = (Classes::STAGING, Classes::CAPACITY);
+        let policy = match is_apart {
+            true => Policy { old_values, ..Policy::all(staging) },
+            false => Policy::default(),
+        };
         let options = KvsOptions { inline_bytes: 40, policy, ..KvsOptions::default() };
         store.create_kvs(name, options).map_err(text)
     };

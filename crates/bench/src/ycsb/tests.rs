@@ -190,9 +190,10 @@ fn capacity(scratch: &Path, fast_bytes_max: Option<ByteSize>) -> Option<Capacity
 #[test]
 fn what_was_written_to_each_of_two_volumes_is_told() {
     let scratch = tempfile::tempdir().expect("a directory");
+    let aging = "new-keys=staging,new-values=staging,old-keys=staging,old-values=capacity";
     let volumes = YcsbOptions {
         capacity: capacity(scratch.path(), None),
-        policy: Some("staging-max-capacity".parse().expect("a policy")),
+        policy: Some(aging.parse().expect("a policy")),
         value_bytes: 1000,
         settle: true,
         hot_share: Some(0.25),
@@ -210,8 +211,8 @@ fn what_was_written_to_each_of_two_volumes_is_told() {
     assert_eq!(reads.volumes[1].bytes_written, 0, "{reads:?}");
     let tables = result.tables().iter().map(ToString::to_string).collect::<Vec<_>>().join("");
     assert_eq!(result.hot_share, Some(0.25));
-    let title = ["store (staging) and ", "policy staging-max-capacity, hot share 0.25:"];
-    for part in title.into_iter().chain(["each volume"]) {
+    let policy = format!("policy {aging}, hot share 0.25:");
+    for part in ["store (staging) and ", policy.as_str(), "each volume"] {
         assert!(tables.contains(part), "{part}: {tables}");
     }
     assert!(result.keys_read_back.is_some());

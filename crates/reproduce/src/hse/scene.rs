@@ -11,7 +11,9 @@ use entresol_media::cost::Access;
 use entresol_media::model::ModelName;
 use entresol_media::model::block::{BlockParameters, StripedModel, Stripes};
 use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
-use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError, Volume};
+use entresol_store::{
+    Classes, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError, Volume,
+};
 
 use crate::Settings;
 use crate::clients::{CPU_SAID, Processors, Seen, Subject, Work, carry_out};
@@ -234,9 +236,11 @@ impl Machine {
 }
 
 fn make_kvs(store: &Kvdb, set_up: SetUp) -> Result<Kvs, StoreError> {
-    let name = if set_up.staging.is_some() { "staging-max-capacity" } else { "capacity-only" };
-    let policy = Policy::TEMPLATES.into_iter().find(|(known, _)| *known == name);
-    let policy = policy.map(|(_, policy)| policy).unwrap_or_default();
+    let (staging, capacity) = (Classes::STAGING, Classes::CAPACITY);
+    let policy = match set_up.staging {
+        Some(_) => Policy { old_values: capacity, ..Policy::all(staging) },
+        None => Policy::all(capacity),
+    };
     store.create_kvs(KVS, KvsOptions { policy, ..KvsOptions::default() })
 }
 
@@ -320,8 +324,8 @@ impl Runs {
                 "The class capacity is {DRIVES} drives of the model qlc-5210, striped by 64 \
                  KiB; staging \
                  is one nvme-9300 of {} (chosen: 7.68 TB, 1:{one_to}). The policies are \
-                 capacity-only \
-                 and staging-max-capacity; store, clients and seed are the same.",
+                 capacity-only, and as in the paper one that puts old values on capacity although \
+                 there is room on staging; store, clients and seed are the same.",
                 size(staging)
             ),
             format!(

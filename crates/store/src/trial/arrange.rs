@@ -10,7 +10,7 @@ use entresol_simulated::disk::Disk;
 
 use super::drives::Drives;
 use super::{NAMES, options_on};
-use crate::{Kvdb, KvdbOptions, MediaClass, Policy, StoreError, Volume};
+use crate::{Classes, Kvdb, KvdbOptions, MediaClass, Policy, StoreError, Volume};
 
 /// Change of the volumes or policies of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +43,22 @@ pub(super) const FASTEST_BYTES: u64 = 14 * KvdbOptions::SEGMENT_BYTES_MIN;
 /// Quota of the second volume, which is full later.
 const SECOND_BYTES: u64 = 24 * KvdbOptions::SEGMENT_BYTES_MIN;
 
+/// Policy that moves what is old, however much room there is. No template does.
+const AGING: Policy = Policy {
+    new_keys: Classes::STAGING,
+    new_values: Classes::STAGING,
+    old_keys: Classes::CAPACITY,
+    old_values: Classes::CAPACITY,
+};
+
 /// Draws a change.
 pub(super) fn draw(rng: &mut Rng, number: u8) -> Arrangement {
     match rng.below(5) {
         0 | 1 => {
             let kvs = rng.below(NAMES.len() as u64) as usize;
             let templates = Policy::TEMPLATES;
-            let (_, policy) = templates[rng.below(templates.len() as u64) as usize];
+            let drawn = rng.below(templates.len() as u64 + 1) as usize;
+            let policy = templates.get(drawn).map_or(AGING, |(_, policy)| *policy);
             Arrangement::Policy(kvs, policy)
         }
         2 => {

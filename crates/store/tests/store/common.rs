@@ -8,6 +8,10 @@ use entresol_media::{Directory, LocalDirectory};
 use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs};
 
+/// Policy that wants old values on capacity, however much room there is on staging.
+pub(crate) const AGING: &str =
+    "new-keys=staging,new-values=staging,old-keys=staging,old-values=capacity";
+
 /// Runs a function in a world with an empty disk.
 pub(crate) fn in_world<T: 'static>(run: impl FnOnce(World, Disk) -> T + 'static) -> T {
     in_seeded_world(1, run)

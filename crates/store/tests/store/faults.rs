@@ -15,7 +15,7 @@ use entresol_store::{
     Volume,
 };
 
-use crate::common::in_world;
+use crate::common::{AGING, in_world};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -380,7 +380,7 @@ fn a_call_to_the_slower_class_that_fails_loses_nothing_and_is_told() {
     let attempts = in_world(|world, _| {
         let attempt = |plan: FaultPlan| {
             let drives = Drives::new(&world);
-            let store = drives.create(&world, 1 << 20, "staging-max-capacity");
+            let store = drives.create(&world, 1 << 20, AGING);
             drives.capacity.inject(plan);
             let mut done = vec![State::new()];
             let told = script(&store, &mut done).and_then(|()| store.close());
@@ -401,7 +401,7 @@ fn a_call_to_the_slower_class_that_fails_loses_nothing_and_is_told() {
 fn writers_do_not_wait_for_a_slower_class_that_hardly_moves() {
     in_world(|world, _| {
         let drives = Drives::new(&world);
-        let store = drives.create(&world, 8 << 20, "staging-max-capacity");
+        let store = drives.create(&world, 8 << 20, AGING);
         let kvs = store.kvs("data").expect("there");
         let slow = Effect::Slow(Picos::from_millis(200));
         let fault = Fault { calls: Calls::ALL, nth: 1, repeat: Repeat::EverAfter, effect: slow };

@@ -22,5 +22,6 @@ mod scans;
 mod space;
 mod statistics;
 mod threads;
+mod tiering;
 mod transactions;
 mod volumes;

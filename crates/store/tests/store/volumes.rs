@@ -13,6 +13,8 @@ use entresol_store::{
     Volume, WrittenBytes, check_at,
 };
 
+use crate::common::AGING;
+
 const KIB: u64 = 1 << 10;
 const VALUE_BYTES: usize = 1000;
 
@@ -161,7 +163,7 @@ fn a_load_is_written_to_capacity_once_and_its_keys_stay_on_staging() {
     let options =
         KvdbOptions { segment_bytes: 512 * KIB, generation_bytes: 1024 * KIB, ..options() };
     let store = scratch.create_with(None, options);
-    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    let users = kvs(&store, "users", policy(AGING));
     put(&users, 0..4_000, 1);
     store.compact().expect("compacts");
     expect(&users, 0..4_000, 1);
@@ -245,7 +247,7 @@ fn values_return_to_a_place_that_has_become_half_empty() {
 fn places_come_and_go_while_the_store_is_open() {
     let scratch = Scratch::new();
     let store = scratch.create(None);
-    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    let users = kvs(&store, "users", policy(AGING));
     put(&users, 0..3_000, 1);
     store.compact().expect("compacts");
     // Files that do not belong to the store stay, and do not keep the volume from being retired.
@@ -326,7 +328,7 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     let scratch = Scratch::new();
     let store = scratch.create(None);
     let cold = kvs(&store, "cold", policy("capacity-only"));
-    let mixed = kvs(&store, "mixed", policy("staging-max-capacity"));
+    let mixed = kvs(&store, "mixed", policy(AGING));
     let hot = kvs(&store, "hot", policy("staging-only"));
     for kvs in [&cold, &mixed, &hot] {
         put(kvs, 0..500, 1);
@@ -508,7 +510,7 @@ fn the_root_of_a_new_file_system_is_empty() {
 fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
     let scratch = Scratch::new();
     let store = scratch.create(Some(1 << 20));
-    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    let users = kvs(&store, "users", policy(AGING));
     put(&users, 0..8_000, 1);
     store.compact().expect("compacts");
     let (staging, capacity) =
@@ -531,7 +533,7 @@ fn what_is_read_often_is_known_again_when_the_store_is_opened_again() {
     let scratch = Scratch::new();
     let options = KvdbOptions { hot_share: 0.25, memory_bytes: 16 << 20, ..options() };
     let store = scratch.create_with(Some(32 << 20), options);
-    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    let users = kvs(&store, "users", policy(AGING));
     put(&users, 0..10_000, 1);
     store.compact().expect("compacts");
     let live = |store: &Kvdb| of_class(store, MediaClass::Staging).space.value_live_bytes;
@@ -603,7 +605,7 @@ fn values_that_are_read_often_come_back_and_the_others_stay() {
     let scratch = Scratch::new();
     let options = KvdbOptions { hot_share: 0.25, memory_bytes: 16 << 20, ..options() };
     let store = scratch.create_with(Some(32 << 20), options);
-    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    let users = kvs(&store, "users", policy(AGING));
     put(&users, 0..20_000, 1);
     store.compact().expect("compacts");
     assert_eq!(of_class(&store, MediaClass::Staging).space.value_bytes, 0, "all have aged");

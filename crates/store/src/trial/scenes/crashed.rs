@@ -274,7 +274,8 @@ pub(super) fn shifted() -> Told {
 pub(super) fn moved_apart() -> Told {
     let policy =
         |name: &str| name.parse().map(|policy| Op::Arrange(Arrangement::Policy(0, policy)));
-    let mut ops = vec![policy("staging-max-capacity")?];
+    let aging = "new-keys=staging,new-values=staging,old-keys=staging,old-values=capacity";
+    let mut ops = vec![policy(aging)?];
     ops.extend((0..3).map(|number| put(0, number, 1, 1000)));
     ops.extend([Op::Sync, Op::Compact, put(0, 1, 2, 100), Op::Sync]);
     crashes(Trial { classes: true, ..trial() }, &ops)

@@ -297,8 +297,12 @@ impl Plan {
             else {
                 return false;
             };
-            let is_young = runs.iter().any(|run| run.number() != aged);
-            is_young && policy.old_keys != policy.new_keys
+            let volumes = &context.files.volumes;
+            let wanted = volumes.had(policy.old_keys);
+            runs.iter().filter(|run| run.number() != aged).any(|run| {
+                let class = volumes.class_of(&names::of_run(run.number()));
+                class.is_some_and(|class| !wanted.has(class))
+            })
         };
         self.runs.len() > 1 || self.runs.len() == 1 && (leads_there() || is_one_out_of_place())
     }
