@@ -65,7 +65,7 @@ pub(super) enum Copied {
     OldIsDamaged,
     /// The value that was to be added is damaged.
     IsDamaged,
-    /// It could not be written.
+    /// A write of a part failed.
     Failed,
 }
 

@@ -226,6 +226,24 @@ impl Turns {
         }
         seat.reads.go_on(key, connection);
         table.buffers.settle(&mut connection.input);
+        self.send_replies(table, key, now);
+        if makes_room {
+            parked_until = large::make_room(table, key, now);
+        }
+        if let Some(until) = parked_until {
+            self.park(table, key, until);
+        }
+        if let Some(until) = throttled_until {
+            self.accounts.wait(table, round, key, until, turn.requests > 0);
+        }
+        finish(table, round, key)
+    }
+
+    /// Sends the replies of an execution, or leaves them to the connection where they wait for a
+    /// file or for the client.
+    fn send_replies(&mut self, table: &mut Table, key: Key, now: Nanos) {
+        let Some(connection) = table.connections.get_mut(key) else { return };
+        let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return };
         if self.output.has_values() && self.output.holes.is_empty() {
             std::mem::swap(&mut connection.output, &mut self.output);
             (connection.moved_at, connection.backlog_since) = (now, now);
@@ -252,16 +270,6 @@ impl Turns {
             seat.reads.fill_holes(key, connection);
             seat.reads.read_ahead(key, connection);
         }
-        if makes_room {
-            parked_until = large::make_room(table, key, now);
-        }
-        if let Some(until) = parked_until {
-            self.park(table, key, until);
-        }
-        if let Some(until) = throttled_until {
-            self.accounts.wait(table, round, key, until, turn.requests > 0);
-        }
-        finish(table, round, key)
     }
 
     /// Lets a connection wait for a moment.

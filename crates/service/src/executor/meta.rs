@@ -59,18 +59,14 @@ impl Command<'_> {
         };
         match lookup {
             Lookup::Hit(_) => {
-                let is_over = match pinned {
-                    Some(value) => self.out.add_value(value, start, touch.is_some(), miss),
-                    None => {
-                        if request.value {
-                            self.out.bytes.extend_from_slice(encode::CRLF);
-                        }
-                        true
+                if let Some(value) = pinned {
+                    if !self.out.add_value(value, start, touch.is_some(), miss) {
+                        return Flow::Done;
                     }
-                };
-                if is_over {
-                    self.seat.counters.count_lookup(touch.is_some(), true);
+                } else if request.value {
+                    self.out.bytes.extend_from_slice(encode::CRLF);
                 }
+                self.seat.counters.count_lookup(touch.is_some(), true);
             }
             Lookup::Miss => {
                 self.seat.counters.count_lookup(touch.is_some(), false);
