@@ -317,6 +317,7 @@ impl Connection {
 
     /// Sends as much of the backlog as the client takes, but no more than `most` bytes.
     pub(crate) fn flush(&mut self, most: usize) -> Transfer {
+        debug_assert!(self.output.holes.is_empty(), "replies are sent with holes in them");
         let end = self.output.len().min(self.sent + most);
         while self.sent < end {
             if self.output.has_values() && self.output.waits_for_file(self.sent) {

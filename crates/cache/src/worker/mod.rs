@@ -24,12 +24,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol_base::checksum::crc32c;
 use entresol_base::{Nanos, Seconds, mutation_site, thread};
-use entresol_media::{Access, AccountHandle, Admission};
+use entresol_media::{Access, AccountHandle, Admission, IoBuffer};
 
 use crate::index::Found;
 use crate::ops::{
-    Expiry, GetOptions, ItemMeta, KeyHash, Lookup, PendingRead, ReadFailure, Store, StoreMode,
-    Stored, Win,
+    Expiry, GetOptions, ItemMeta, KeyHash, Lookup, OldValue, PendingRead, ReadFailure, Store,
+    StoreMode, Stored, Win,
 };
 use crate::record::{Head, UNIT, mark};
 use crate::shared::Shared;
@@ -361,6 +361,21 @@ impl Worker {
             self.drop_damaged(read.hash, read.location);
         }
         count(&self.counters.misses, 1);
+    }
+
+    /// Carries out a read of an old value, and waits for it. Returns `None` if the value is out of
+    /// reach; its item is gone then.
+    #[cold]
+    fn read_and_wait(&mut self, read: &PendingRead) -> Option<OldValue> {
+        let shared = Arc::clone(&self.shared);
+        let mut buffer = IoBuffer::new(read.length);
+        let result = file_io::file_of(&shared)?.file.read_at(read.offset, &mut buffer);
+        if !result.is_ok_and(|bytes| bytes >= read.length) {
+            self.fail_read(read);
+            return None;
+        }
+        let value = self.complete_read(read, &buffer).ok()?;
+        Some(OldValue::new(read, buffer.get(value)?.to_vec()))
     }
 
     fn drop_damaged(&mut self, hash: KeyHash, location: u64) {

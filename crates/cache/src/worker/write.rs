@@ -375,10 +375,17 @@ impl Worker {
         supplied: Option<&OldValue>,
     ) -> Stored {
         let more = added.as_ref().map_or(store.value.len(), Pin::len);
+        let mut read_here = None;
         loop {
+            let supplied = read_here.as_ref().or(supplied);
             let old = match self.read_old(key, hash, now, (Want::Value, more), supplied) {
                 Old::Present(old) => old,
-                Old::Pending(read) => return Stored::Pending(read),
+                Old::Pending(read) if added.is_none() => return Stored::Pending(read),
+                Old::Pending(read) => {
+                    // A value that has arrived is not kept for another call.
+                    read_here = self.read_and_wait(&read);
+                    continue;
+                }
                 Old::Absent if store.vivify && added.is_some() => {
                     return Join::begin(self, more, None, (None, Vec::new()), added);
                 }
@@ -580,9 +587,7 @@ impl Worker {
             return self.invalidate(key, hash, now, options, old);
         }
         let shared = &*self.shared;
-        let items = &shared.items;
-        let space = shared.space();
-        let records = shared.records();
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
         let pair = items.index.lock(hash.0);
         let seen = items.seen_in(&pair, key, now);
         let hole = match &seen {
@@ -725,9 +730,7 @@ impl Worker {
         expiry: Expiry,
     ) -> Option<ItemMeta> {
         let shared = Arc::clone(&self.shared);
-        let items = &shared.items;
-        let space = shared.space();
-        let records = shared.records();
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
         loop {
             let pair = items.index.lock(hash.0);
             let Seen::Live(found, head) = items.seen_in(&pair, key, now) else { return None };
@@ -803,9 +806,7 @@ impl Worker {
         supplied: Option<&OldValue>,
     ) -> Old {
         let shared = Arc::clone(&self.shared);
-        let items = &shared.items;
-        let space = shared.space();
-        let records = shared.records();
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
         self.scratch.clear();
         let pair = items.index.lock(hash.0);
         let Seen::Live(found, head) = items.seen_in(&pair, key, now) else { return Old::Absent };
@@ -960,9 +961,7 @@ impl Worker {
         condition: impl Fn(&Seen, &Records) -> Result<(), Refusal>,
     ) -> Stored {
         let shared = &*self.shared;
-        let items = &shared.items;
-        let space = shared.space();
-        let records = shared.records();
+        let (items, space, records) = (&shared.items, shared.space(), shared.records());
         items.index.prefetch(hash.0);
         space.logs.ghosts.prefetch(hash.0);
         let mut shard = shared.writers.shards[self.shard].lock();

@@ -181,8 +181,12 @@ impl Readings {
             let Some(connection) = table.connections.get_mut(read.connection) else { continue };
             let has_waited = connection.reads > 0 || connection.waits_for_file;
             complete(seat, connection, read.part, completion);
-            if has_waited && connection.reads == 0 && !connection.needs_file() {
-                connection.waits_for_file = false;
+            if !has_waited || connection.reads > 0 {
+                continue;
+            }
+            // Behind the last hole, parts of large values may still be to come.
+            connection.waits_for_file = connection.needs_file();
+            if !connection.waits_for_file {
                 connection.output.close_holes(&mut seat.worker, &seat.counters);
                 finished.push(read.connection);
             }

@@ -293,12 +293,12 @@ impl Turns {
     /// Ends the wait of a connection for its reads: sends replies and decides how to go on.
     pub(super) fn finish_after_reads(&mut self, table: &mut Table, round: &Round, key: Key) {
         self.count_answered(table, key);
-        table.count_buffers(key);
         let now = round.now.nanos;
         let Some(connection) = table.connections.get_mut(key) else { return };
         let Some(Some(seat)) = table.seats.get_mut(connection.seat) else { return };
         (connection.moved_at, connection.backlog_since) = (now, now);
         let after = self.send_backlog(key, connection, seat, &mut table.ready, now);
+        table.count_buffers(key);
         table.watch(key);
         let after = after.unwrap_or_else(|| finish(table, round, key));
         table.follow(key, after);

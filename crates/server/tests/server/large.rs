@@ -374,6 +374,57 @@ fn damage(folder: &tempfile::TempDir, from: u64) {
 }
 
 #[test]
+fn small_values_and_large_ones_come_from_a_file_in_one_reply() {
+    for backend in ["auto", "threads"] {
+        let folder = tempfile::tempdir().unwrap();
+        let running = start(&on_file(&folder, backend, LIMIT));
+        let mut client = Client::of(&running, "a");
+        let small = |number| value(number, 10_000);
+        // So many that the first ones have left the write buffers.
+        for number in 0..600 {
+            client.send(&set(&format!("s{number}"), &small(number)));
+            client.expect("STORED\r\n");
+        }
+        client.send(&set("k", &value(1, LEN)));
+        client.expect("STORED\r\n");
+        for number in 0..40 {
+            client.send(format!("get s{number} k\r\nget k s{number}\r\nmn\r\n").as_bytes());
+            let name = format!("s{number}");
+            expect_value(&mut client, &name, &small(number));
+            expect_value(&mut client, "k", &value(1, LEN));
+            client.expect("END\r\n");
+            expect_value(&mut client, "k", &value(1, LEN));
+            expect_value(&mut client, &name, &small(number));
+            client.expect("END\r\nMN\r\n");
+        }
+        damage(&folder, 4096);
+        client.send(b"get s0 k s1\r\nmg s2 v\r\nget s3\r\nmn\r\n");
+        client.expect("END\r\nEN\r\nEND\r\nMN\r\n");
+        let counts = running.tenants()[0].cache().statistics().events;
+        assert!(counts.file_reads > 160 && counts.damaged == 5, "{counts:?}");
+        running.stop().unwrap();
+    }
+}
+
+/// The value has arrived when the old one is found to lie on the file.
+#[test]
+fn a_large_value_is_added_to_a_small_one_on_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(&on_file(&folder, "auto", LIMIT));
+    let mut client = Client::of(&running, "a");
+    for number in 0..600 {
+        client.send(&set(&format!("s{number}"), &value(number, 10_000)));
+        client.expect("STORED\r\n");
+    }
+    client.send(&append("s0", &value(7, LEN)));
+    client.expect("STORED\r\n");
+    client.send(b"get s0\r\n");
+    expect_value(&mut client, "s0", &[value(0, 10_000), value(7, LEN)].concat());
+    client.expect("END\r\n");
+    running.stop().unwrap();
+}
+
+#[test]
 fn a_damaged_value_on_a_file_is_a_miss_and_never_sent() {
     let folder = tempfile::tempdir().unwrap();
     let running = start(&on_file(&folder, "auto", LIMIT));
