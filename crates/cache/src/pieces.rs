@@ -84,6 +84,11 @@ impl Cut {
         self.segment_bytes / 2 - HEADER_BYTES
     }
 
+    /// Returns the bytes of the largest chunk.
+    pub(crate) fn chunk_max(self) -> u64 {
+        CHUNK_BYTES.min(self.segment_bytes)
+    }
+
     /// Returns the bytes that a record holds at most of a value.
     pub(crate) fn rest_max(self) -> u64 {
         self.rest_max

@@ -287,8 +287,7 @@ impl Connection {
 
     /// Returns true if a block file still has to be read or written before it can go on.
     pub(crate) fn needs_file(&mut self) -> bool {
-        let sends = self.output.has_values() && self.has_backlog();
-        sends && self.output.waits_for_file(self.sent) || self.session.waits_for_file()
+        self.output.waits_for_file(self.sent) || self.session.waits_for_file()
     }
 
     /// Bytes of buffers that it holds, pending reads included.
@@ -320,7 +319,7 @@ impl Connection {
         debug_assert!(self.output.holes.is_empty(), "replies are sent with holes in them");
         let end = self.output.len().min(self.sent + most);
         while self.sent < end {
-            if self.output.has_values() && self.output.waits_for_file(self.sent) {
+            if self.output.waits_for_file(self.sent) {
                 (self.waits_for_file, self.takes_more) = (true, false);
                 return Transfer::Bytes(0);
             }

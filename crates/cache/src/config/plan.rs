@@ -6,7 +6,7 @@ use entresol_media::{MediumKind, machine};
 
 use crate::config::{Config, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
 use crate::error::{OpenError, ResizeError};
-use crate::pieces::{CHUNK_BYTES, Cut, VALUE_BYTES_MAX};
+use crate::pieces::{Cut, VALUE_BYTES_MAX};
 use crate::segment::CLASSES;
 
 const PAGE: u64 = 4096;
@@ -315,6 +315,6 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
 
 /// Returns the number of buffers for chunks of large values that a block file keeps.
 fn chunk_buffers(config: &Config, segment_bytes: u64) -> u32 {
-    let chunk = CHUNK_BYTES.min(segment_bytes);
+    let chunk = cut(config, segment_bytes).chunk_max();
     (config.dram_bytes.0 / CHUNKS_SHARE / chunk).min(CHUNK_BUFFERS_MAX) as u32
 }

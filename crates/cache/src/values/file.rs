@@ -60,7 +60,7 @@ impl FileValues {
     /// Takes a file that the caller has opened.
     pub(crate) fn over(file: Arc<dyn BlockFile>, plan: &Plan) -> Result<Self, OpenError> {
         let &Plan { buffers, segment_bytes, .. } = plan;
-        let chunk_bytes = PIECE_BYTES.min(segment_bytes as usize);
+        let chunk_bytes = plan.cut.chunk_max() as usize;
         let chunks = SlotPool::new(plan.chunk_buffers, chunk_bytes).map_err(|cause| {
             let bytes = u64::from(plan.chunk_buffers) * chunk_bytes as u64;
             RegionError::Reserve { bytes, cause }

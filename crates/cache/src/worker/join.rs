@@ -11,7 +11,7 @@ use entresol_base::Seconds;
 use entresol_media::Access;
 
 use super::Worker;
-use super::file_io::{FileIo, Flight, file_of};
+use super::file_io::{FileIo, Flight};
 use super::old::OldItem;
 use super::pin::{Part, Pin};
 use super::request::in_order;
@@ -106,11 +106,9 @@ impl Join {
 
     /// Carries out those reads and writes, and waits for them.
     pub fn carry_out(&mut self) {
-        let requests = std::mem::take(&mut self.requests);
-        if let Some(file) = file_of(&self.upload.shared()) {
-            requests.into_iter().for_each(|it| it.carry_out(&*file.file));
-        }
-        self.upload.carry_out();
+        let mut requests = Vec::new();
+        self.take_requests(&mut requests);
+        self.upload.carry_out_all(requests);
     }
 
     /// Returns true if the next part has to wait for a read or a write.

@@ -354,6 +354,22 @@ impl Worker {
         Ok(range)
     }
 
+    /// Returns the value that a pending read has found in `data`, whatever came of it. After a
+    /// failure the item is dropped, so that no later request waits for it again.
+    pub fn end_read<'d>(
+        &mut self,
+        read: &PendingRead,
+        result: &std::io::Result<usize>,
+        data: &'d [u8],
+    ) -> Option<&'d [u8]> {
+        if !result.as_ref().is_ok_and(|bytes| *bytes >= read.length) {
+            self.fail_read(read);
+            return None;
+        }
+        let data = data.get(..read.length)?;
+        data.get(self.complete_read(read, data).ok()?)
+    }
+
     /// Drops the item of a pending read that could not be carried out: its value is out of reach.
     pub fn fail_read(&mut self, read: &PendingRead) {
         let segment = self.shared.records().segments.get(read.segment);
@@ -370,12 +386,8 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         let mut buffer = IoBuffer::new(read.length);
         let result = file_io::file_of(&shared)?.file.read_at(read.offset, &mut buffer);
-        if !result.is_ok_and(|bytes| bytes >= read.length) {
-            self.fail_read(read);
-            return None;
-        }
-        let value = self.complete_read(read, &buffer).ok()?;
-        Some(OldValue::new(read, buffer.get(value)?.to_vec()))
+        let value = self.end_read(read, &result, &buffer)?;
+        Some(OldValue::new(read, value.to_vec()))
     }
 
     fn drop_damaged(&mut self, hash: KeyHash, location: u64) {

@@ -95,6 +95,10 @@ impl Upload {
     pub fn carry_out(&mut self) {
         let mut requests = Vec::new();
         self.take_requests(&mut requests);
+        self.carry_out_all(requests);
+    }
+
+    pub(super) fn carry_out_all(&self, requests: Vec<FileIo>) {
         if let Some(file) = file_of(&self.shared) {
             requests.into_iter().for_each(|it| it.carry_out(&*file.file));
         }
@@ -116,10 +120,6 @@ impl Upload {
     #[must_use]
     pub fn waits_for_file(&mut self) -> bool {
         if self.missing() > 0 { self.is_full() } else { !self.is_settled() }
-    }
-
-    pub(super) fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.shared)
     }
 
     /// Returns true if a write has failed: it cannot be stored.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use entresol_base::Nanos;
 use entresol_cache::{FileIo, OldValue, PendingRead};
-use entresol_media::{Access, BlockFile, IoCompletion, IoQueue, IoRequest};
+use entresol_media::{Access, BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest};
 use entresol_service::tenant::Seat;
 
 use super::seats::LoopSeat;
@@ -97,20 +97,22 @@ impl Reads {
         for mut io in requests.drain(..) {
             let (access, offset) = (io.access(), io.offset());
             let Some(buffer) = io.take_buffer() else { continue };
-            let part = Part::Large(io);
-            let token = self.under_way.insert(ReadFor { connection, part }).pack();
-            self.waiting.push_back(IoRequest { access, offset, buffer, token });
+            self.add(ReadFor { connection, part: Part::Large(io) }, (access, offset), buffer);
         }
         self.requests = requests;
     }
 
     fn start(&mut self, read: ReadFor, offset: u64, length: usize) {
-        let token = self.under_way.insert(read).pack();
         debug_assert!(self.queue.is_some(), "a tenant without a block file reads from one");
         if let Some(queue) = &self.queue {
             let buffer = queue.buffer(length);
-            self.waiting.push_back(IoRequest { access: Access::Read, offset, buffer, token });
+            self.add(read, (Access::Read, offset), buffer);
         }
+    }
+
+    fn add(&mut self, read: ReadFor, (access, offset): (Access, u64), buffer: IoBuffer) {
+        let token = self.under_way.insert(read).pack();
+        self.waiting.push_back(IoRequest { access, offset, buffer, token });
     }
 
     /// Submits as many waiting requests as there is room for.
@@ -232,45 +234,23 @@ impl Readings {
     }
 }
 
-/// Hands a completed read to its hole or its session.
+/// Hands a completed read to its hole or its session, or to the large value that looks for it.
 fn complete(seat: &mut Seat, connection: &mut Connection, part: Part, completion: IoCompletion) {
-    if let Part::Large(io) = part {
-        io.finish(completion.buffer, &completion.result);
-        return;
-    }
-    assert!(connection.reads > 0, "a read came for a connection that waits for none");
-    connection.reads -= 1;
+    let IoCompletion { buffer, result, .. } = completion;
     match part {
+        Part::Large(io) => return io.finish(buffer, &result),
         Part::Hole(number) => {
-            let Some(hole) = connection.output.holes.get(number) else { return };
-            let value = value_of(seat, &hole.read, &completion);
-            connection.output.fill(number, value);
+            if let Some(hole) = connection.output.holes.get(number) {
+                let value = seat.worker.end_read(&hole.read, &result, &buffer);
+                connection.output.fill(number, value);
+            }
         }
         Part::Old(read) => {
-            if let Some(value) = value_of(seat, &read, &completion) {
+            if let Some(value) = seat.worker.end_read(&read, &result, &buffer) {
                 connection.session.provide(OldValue::new(&read, value.to_vec()));
             }
         }
-        Part::Large(_) => {}
     }
-}
-
-/// Value that a read has found. After a failure the cache drops the item, so that no later request
-/// waits for it again.
-fn value_of<'c>(
-    seat: &mut Seat,
-    read: &PendingRead,
-    completion: &'c IoCompletion,
-) -> Option<&'c [u8]> {
-    match completion.result {
-        Ok(count) if count >= read.length => {
-            let data = completion.buffer.get(..read.length)?;
-            let place = seat.worker.complete_read(read, data).ok()?;
-            data.get(place)
-        }
-        _ => {
-            seat.worker.fail_read(read);
-            None
-        }
-    }
+    assert!(connection.reads > 0, "a read came for a connection that waits for none");
+    connection.reads -= 1;
 }

@@ -373,18 +373,25 @@ fn damage(folder: &tempfile::TempDir, from: u64) {
     }
 }
 
+fn small(number: usize) -> Vec<u8> {
+    value(number, 10_000)
+}
+
+/// Stores so many values that the first ones have left the write buffers of a file.
+fn store_small(client: &mut Client) {
+    for number in 0..600 {
+        client.send(&set(&format!("s{number}"), &small(number)));
+        client.expect("STORED\r\n");
+    }
+}
+
 #[test]
 fn small_values_and_large_ones_come_from_a_file_in_one_reply() {
     for backend in ["auto", "threads"] {
         let folder = tempfile::tempdir().unwrap();
         let running = start(&on_file(&folder, backend, LIMIT));
         let mut client = Client::of(&running, "a");
-        let small = |number| value(number, 10_000);
-        // So many that the first ones have left the write buffers.
-        for number in 0..600 {
-            client.send(&set(&format!("s{number}"), &small(number)));
-            client.expect("STORED\r\n");
-        }
+        store_small(&mut client);
         client.send(&set("k", &value(1, LEN)));
         client.expect("STORED\r\n");
         for number in 0..40 {
@@ -412,14 +419,11 @@ fn a_large_value_is_added_to_a_small_one_on_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let running = start(&on_file(&folder, "auto", LIMIT));
     let mut client = Client::of(&running, "a");
-    for number in 0..600 {
-        client.send(&set(&format!("s{number}"), &value(number, 10_000)));
-        client.expect("STORED\r\n");
-    }
+    store_small(&mut client);
     client.send(&append("s0", &value(7, LEN)));
     client.expect("STORED\r\n");
     client.send(b"get s0\r\n");
-    expect_value(&mut client, "s0", &[value(0, 10_000), value(7, LEN)].concat());
+    expect_value(&mut client, "s0", &[small(0), value(7, LEN)].concat());
     client.expect("END\r\n");
     running.stop().unwrap();
 }

@@ -7,12 +7,11 @@ use std::os::fd::BorrowedFd;
 
 use entresol_cache::{Damaged, FileIo, PendingRead, Pinned, Worker};
 use entresol_media::{SendPart, send_parts};
+use entresol_protocol::encode;
 
 use super::Flow;
 use crate::counters::Counters;
 
-/// Bytes of a line ending.
-const LINE_ENDING: &[u8] = b"\r\n";
 /// Bytes of replies before a large value on a block file from which on it is read.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
@@ -116,7 +115,7 @@ impl Output {
         miss: impl FnOnce() -> Vec<u8>,
     ) -> bool {
         let at = self.bytes.len();
-        self.bytes.extend_from_slice(LINE_ENDING);
+        self.bytes.extend_from_slice(encode::CRLF);
         let reply = start..self.bytes.len();
         let opening = value.is_on_file().then(|| Opening { reply, miss: miss(), touch });
         let is_open = opening.is_none();
