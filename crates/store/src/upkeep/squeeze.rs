@@ -29,8 +29,8 @@ use crate::volumes::{Leaving, MoveCause, OpenVolume, Planned};
 
 /// Bytes written at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// One part of a segment in so many must come free.
-const GAIN_PARTS: u64 = 8;
+/// One part of a segment in so many must come free by squeezing it.
+pub(super) const GAIN_PARTS: u64 = 8;
 
 /// Returns the volume of a segment that may be squeezed. On persistent memory segments are mapped,
 /// those of a volume that goes move anyway, and runs that cannot be read may lead to any record.
@@ -193,9 +193,9 @@ fn live_records(view: &View, segment: &Segment) -> Result<Option<Vec<LiveRecord>
         }
     }
     // A table has all records. Without one, damage may hide some.
-    let leads = live_segments(view).get(&segment.number()).copied().unwrap_or_default();
+    let leads = || live_segments(view).get(&segment.number()).copied().unwrap_or_default();
     let is_certain = segment.table().is_some()
-        || found_bytes == leads
+        || found_bytes == leads()
         || mutation_site!("a segment is squeezed only if all that leads into it was found");
     live.sort_unstable_by_key(|record| record.place.offset);
     Ok(is_certain.then_some(live))

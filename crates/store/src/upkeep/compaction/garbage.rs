@@ -11,7 +11,7 @@ use entresol_base::Seconds;
 use crate::policy::{Classes, Policy};
 use crate::types::{KvsId, SegmentNumber};
 use crate::upkeep::context::CompactionContext;
-use crate::upkeep::squeeze::place_to_squeeze;
+use crate::upkeep::squeeze::{GAIN_PARTS, place_to_squeeze};
 use crate::upkeep::tiering::ValueMoves;
 use crate::version::files::{live_of, live_segments};
 use crate::version::view::{View, ViewRun};
@@ -34,8 +34,6 @@ const IDLE_DEAD_PART: f64 = 0.1;
 /// what its length is rounded up by.
 const WASTE_BYTES: u64 = 8 << 10;
 
-/// One part of a segment in so many must come free by squeezing it.
-const SQUEEZED_PARTS: u64 = 8;
 /// Segments that are squeezed before the emptiest ones are chosen anew.
 const SQUEEZED_AT_ONCE: usize = 8;
 /// Bytes of a squeezed segment below which a compaction of all runs unites it with others.
@@ -187,7 +185,7 @@ pub(super) fn squeezable(
     }
     let victims = Victims::of(context, view, Thoroughness::Bound);
     let may_be = |victim: &&Victim| {
-        victim.live * SQUEEZED_PARTS <= victim.bytes * (SQUEEZED_PARTS - 1)
+        victim.live * GAIN_PARTS <= victim.bytes * (GAIN_PARTS - 1)
             && !space.is_spared(victim.number)
             && place_to_squeeze(context.files, victim.number).is_some()
     };
