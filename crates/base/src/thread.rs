@@ -6,12 +6,11 @@
 use std::cell::Cell;
 use std::io;
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
+use crate::sync::unpoisoned;
 pub use crate::world::ThreadId;
 use crate::world::{Schedule, Subject, Wait, World};
 
@@ -41,7 +40,7 @@ pub fn try_spawn<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let result = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&result);
-    let job = Box::new(move || *slot.lock() = Some(work()));
+    let job = Box::new(move || *unpoisoned(slot.lock()) = Some(work()));
     Ok(JoinHandle { thread: start(name, job, Location::caller())?, result })
 }
 
@@ -85,7 +84,7 @@ impl<T> JoinHandle<T> {
             Started::System(handle) => handle.join()?,
             Started::Simulated(thread) => thread.wait_for_end(Location::caller()),
         }
-        let value = self.result.lock().take();
+        let value = unpoisoned(self.result.lock()).take();
         value.ok_or_else(|| Box::new("the thread ended with its world") as _)
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use entresol_base::sync::Mutex;
 use entresol_cache::Lookup;
-use parking_lot::Mutex;
 
 /// Prefixes that are counted; keys of further ones are not, so that a client that makes up prefixes
 /// takes little memory.

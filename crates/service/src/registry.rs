@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use entresol_base::Clock;
-use parking_lot::{Condvar, Mutex};
+use entresol_base::sync::{Condvar, Mutex};
 
 use crate::tenant::{ServerFacts, Tenant};
 
@@ -118,7 +118,7 @@ impl Registry {
         let mut rest = self.rest.lock();
         if !is_over() {
             self.idle.store(rests_long, Ordering::Relaxed);
-            self.bell.wait_for(&mut rest, time);
+            self.bell.wait_timeout(&mut rest, time);
             self.idle.store(false, Ordering::Relaxed);
         }
     }

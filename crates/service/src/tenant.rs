@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use entresol_base::sync::Mutex;
 use entresol_base::{Nanos, Seconds};
 use entresol_cache::{Cache, DeleteOptions, KeyHash, Worker};
 use entresol_protocol::{Key, KeyBuffer};
 use entresol_sharing::LiveSketch;
-use parking_lot::Mutex;
 
 use crate::config::{ConnectionLimits, TenantSettings};
 use crate::counters::{Counters, Counts};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use entresol_base::sync::{Condvar, Mutex};
 
 use crate::registry::Registry;
 
@@ -36,7 +36,7 @@ pub fn supervised(
                 }
             }
             let (pause, bell) = (Mutex::new(()), Condvar::new());
-            bell.wait_for(&mut pause.lock(), RUN_AGAIN_AFTER);
+            bell.wait_timeout(&mut pause.lock(), RUN_AGAIN_AFTER);
         }
     };
     std::thread::Builder::new().name(name.to_owned()).spawn(run)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
+use entresol_base::sync::Mutex;
 
 use crate::auth::{Claim, Gate, User};
 use crate::registry::Registry;

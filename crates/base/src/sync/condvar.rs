@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::mutex::MutexGuard;
-use super::simulated;
+use super::{simulated, unpoisoned};
 use crate::world::{self, Place, Schedule, Subject, Wait};
 
 /// Lets threads wait until another says that a condition may have changed. As everywhere, a wait
@@ -14,7 +14,7 @@ use crate::world::{self, Place, Schedule, Subject, Wait};
 pub struct Condvar {
     /// Number of simulated threads that wait for it.
     waiting: AtomicU32,
-    inner: parking_lot::Condvar,
+    inner: std::sync::Condvar,
 }
 
 /// End of a wait with a limit.
@@ -30,24 +30,25 @@ impl Condvar {
     /// Creates a condition variable without waiting threads.
     #[must_use]
     pub const fn new() -> Self {
-        Condvar { waiting: AtomicU32::new(0), inner: parking_lot::Condvar::new() }
+        Condvar { waiting: AtomicU32::new(0), inner: std::sync::Condvar::new() }
     }
 
     /// Unlocks the mutex, waits to be notified, and locks it again.
     #[track_caller]
-    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
-        match (Schedule::current(), &mut guard.inner) {
-            (Some(schedule), _) => {
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        match (Schedule::current(), guard.inner.take()) {
+            (Some(schedule), inner) => {
+                guard.inner = inner;
                 self.wait_simulated(&schedule, guard, Location::caller(), None);
             }
-            (None, Some(inner)) => self.inner.wait(inner),
+            (None, Some(inner)) => guard.inner = Some(unpoisoned(self.inner.wait(inner))),
             (None, None) => unreachable!("the guard is waiting already"),
         }
     }
 
     /// Waits like [`Condvar::wait`], again and again while the condition holds.
     #[track_caller]
-    pub fn wait_while<T: ?Sized>(
+    pub fn wait_while<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
         mut condition: impl FnMut(&mut T) -> bool,
@@ -59,12 +60,17 @@ impl Condvar {
 
     /// Waits like [`Condvar::wait`], but for at most `time`.
     #[track_caller]
-    pub fn wait_timeout<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> Woken {
-        let timed_out = match (Schedule::current(), &mut guard.inner) {
-            (Some(schedule), _) => {
+    pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> Woken {
+        let timed_out = match (Schedule::current(), guard.inner.take()) {
+            (Some(schedule), inner) => {
+                guard.inner = inner;
                 self.wait_simulated(&schedule, guard, Location::caller(), Some(time))
             }
-            (None, Some(inner)) => self.inner.wait_for(inner, time).timed_out(),
+            (None, Some(inner)) => {
+                let (inner, woken) = unpoisoned(self.inner.wait_timeout(inner, time));
+                guard.inner = Some(inner);
+                woken.timed_out()
+            }
             (None, None) => unreachable!("the guard is waiting already"),
         };
         if timed_out { Woken::TimedOut } else { Woken::Notified }
@@ -110,7 +116,7 @@ impl Condvar {
         self.waiting.fetch_sub(1, Relaxed);
         let mutex = guard.mutex;
         let wait = Wait { subject: mutex.subject(), place, until: None };
-        let try_take = || mutex.inner.try_lock();
+        let try_take = || mutex.try_lock_inner();
         let (inner, cancelled) =
             simulated::reacquire(schedule, &mutex.waiting, wait, woken, try_take);
         guard.inner = Some(inner);

@@ -4,9 +4,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
-use super::simulated;
+use super::{simulated, try_unpoisoned, unpoisoned};
 use crate::world::{Place, Schedule, Subject, Wait};
 
 /// A lock for one thread at a time.
@@ -14,7 +13,7 @@ use crate::world::{Place, Schedule, Subject, Wait};
 pub struct Mutex<T: ?Sized> {
     /// Number of simulated threads that wait for it.
     pub(super) waiting: AtomicU32,
-    pub(super) inner: parking_lot::Mutex<T>,
+    pub(super) inner: std::sync::Mutex<T>,
 }
 
 /// Access to the protected value until dropped.
@@ -22,18 +21,18 @@ pub struct Mutex<T: ?Sized> {
 pub struct MutexGuard<'a, T: ?Sized> {
     pub(super) mutex: &'a Mutex<T>,
     /// Locked guard; absent only while this guard waits for a condition or is dropped.
-    pub(super) inner: Option<parking_lot::MutexGuard<'a, T>>,
+    pub(super) inner: Option<std::sync::MutexGuard<'a, T>>,
 }
 
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
-        Mutex { waiting: AtomicU32::new(0), inner: parking_lot::Mutex::new(value) }
+        Mutex { waiting: AtomicU32::new(0), inner: std::sync::Mutex::new(value) }
     }
 
     /// Protected value.
     pub fn into_inner(self) -> T {
-        self.inner.into_inner()
+        unpoisoned(self.inner.into_inner())
     }
 }
 
@@ -44,17 +43,17 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let inner = match Schedule::is_inside() {
             true => self.lock_inside(Location::caller()),
-            false => Some(self.inner.lock()),
+            false => Some(unpoisoned(self.inner.lock())),
         };
         MutexGuard { mutex: self, inner }
     }
 
     /// Apart from [`Mutex::lock`], so that code outside worlds pays for one check only.
     #[cold]
-    fn lock_inside(&self, place: Place) -> Option<parking_lot::MutexGuard<'_, T>> {
+    fn lock_inside(&self, place: Place) -> Option<std::sync::MutexGuard<'_, T>> {
         match Schedule::current() {
-            Some(schedule) => self.lock_simulated(&schedule, place, None),
-            None => Some(self.inner.lock()),
+            Some(schedule) => self.lock_simulated(&schedule, place),
+            None => Some(unpoisoned(self.inner.lock())),
         }
     }
 
@@ -69,37 +68,30 @@ impl<T: ?Sized> Mutex<T> {
                 return None;
             }
         }
-        let inner = Some(self.inner.try_lock()?);
+        let inner = Some(self.try_lock_inner()?);
         if let Some(schedule) = &schedule {
             schedule.hold(self.subject(), place);
         }
         Some(MutexGuard { mutex: self, inner })
     }
 
-    /// Waits for at most `time` until the mutex is free, and locks it.
-    #[track_caller]
-    pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
-        let inner = match Schedule::current() {
-            Some(schedule) => self.lock_simulated(&schedule, Location::caller(), Some(time)),
-            None => self.inner.try_lock_for(time),
-        };
-        inner.map(|inner| MutexGuard { mutex: self, inner: Some(inner) })
-    }
-
     /// Protected value; exclusive access makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
+        unpoisoned(self.inner.get_mut())
     }
 
     fn lock_simulated(
         &self,
         schedule: &Schedule,
         place: Place,
-        time: Option<Duration>,
-    ) -> Option<parking_lot::MutexGuard<'_, T>> {
-        let until = time.and_then(|time| schedule.deadline(time));
-        let wait = Wait { subject: self.subject(), place, until };
-        simulated::acquire(schedule, &self.waiting, wait, || self.inner.try_lock())
+    ) -> Option<std::sync::MutexGuard<'_, T>> {
+        let wait = Wait { subject: self.subject(), place, until: None };
+        simulated::acquire(schedule, &self.waiting, wait, || self.try_lock_inner())
+    }
+
+    /// Locks the inner mutex if it is free.
+    pub(super) fn try_lock_inner(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+        try_unpoisoned(self.inner.try_lock())
     }
 
     pub(super) fn subject(&self) -> Subject {

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use super::simulated;
+use super::{simulated, try_unpoisoned, unpoisoned};
 use crate::world::{Place, Schedule, Subject, Wait};
 
 /// A lock for many readers or one writer.
@@ -19,7 +19,7 @@ pub struct RwLock<T: ?Sized> {
     waiting: AtomicU32,
     /// Set while a simulated thread is about to write and waits for the readers to leave.
     claimed: AtomicBool,
-    inner: parking_lot::RwLock<T>,
+    inner: std::sync::RwLock<T>,
 }
 
 impl<T> RwLock<T> {
@@ -28,13 +28,13 @@ impl<T> RwLock<T> {
         RwLock {
             waiting: AtomicU32::new(0),
             claimed: AtomicBool::new(false),
-            inner: parking_lot::RwLock::new(value),
+            inner: std::sync::RwLock::new(value),
         }
     }
 
     /// Protected value.
     pub fn into_inner(self) -> T {
-        self.inner.into_inner()
+        unpoisoned(self.inner.into_inner())
     }
 }
 
@@ -49,7 +49,7 @@ impl<T: ?Sized> RwLock<T> {
                 let wait = self.wait(Subject::Read, Location::caller());
                 simulated::acquire(&schedule, &self.waiting, wait, || self.share())
             }
-            None => Some(self.inner.read()),
+            None => Some(unpoisoned(self.inner.read())),
         };
         RwLockReadGuard { lock: self, inner }
     }
@@ -60,7 +60,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let inner = match Schedule::current() {
             Some(schedule) => self.write_simulated(&schedule, Location::caller()),
-            None => Some(self.inner.write()),
+            None => Some(unpoisoned(self.inner.write())),
         };
         RwLockWriteGuard { lock: self, inner }
     }
@@ -84,14 +84,14 @@ impl<T: ?Sized> RwLock<T> {
         if !self.may_try(Subject::Write, place) || self.claimed.load(Relaxed) {
             return None;
         }
-        let inner = Some(self.inner.try_write()?);
+        let inner = Some(try_unpoisoned(self.inner.try_write())?);
         self.hold(Subject::Write, place);
         Some(RwLockWriteGuard { lock: self, inner })
     }
 
     /// Protected value; exclusive access makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
+        unpoisoned(self.inner.get_mut())
     }
 
     /// Waits until no other thread writes or is about to, and then for the readers to leave.
@@ -99,23 +99,28 @@ impl<T: ?Sized> RwLock<T> {
         &self,
         schedule: &Schedule,
         place: Place,
-    ) -> Option<parking_lot::RwLockWriteGuard<'_, T>> {
+    ) -> Option<std::sync::RwLockWriteGuard<'_, T>> {
         schedule.step(place);
         let wait = self.wait(Subject::Write, place);
         let _claim = simulated::wait_for(schedule, &self.waiting, wait, || self.claim())?;
         let wait = self.wait(Subject::Readers, place);
-        let try_take = || self.inner.try_write();
+        let try_take = || try_unpoisoned(self.inner.try_write());
         let guard = simulated::wait_for(schedule, &self.waiting, wait, try_take)?;
         schedule.hold(self.subject(Subject::Write), place);
         Some(guard)
     }
 
-    fn share(&self) -> Option<parking_lot::RwLockReadGuard<'_, T>> {
-        if self.claimed.load(Relaxed) { None } else { self.inner.try_read() }
+    /// Returns true if a thread holds the lock for writing.
+    fn is_written(&self) -> bool {
+        try_unpoisoned(self.inner.try_read()).is_none()
+    }
+
+    fn share(&self) -> Option<std::sync::RwLockReadGuard<'_, T>> {
+        if self.claimed.load(Relaxed) { None } else { try_unpoisoned(self.inner.try_read()) }
     }
 
     fn claim(&self) -> Option<Claim<'_, T>> {
-        let taken = self.inner.is_locked_exclusive() || self.claimed.swap(true, Relaxed);
+        let taken = self.is_written() || self.claimed.swap(true, Relaxed);
         (!taken).then(|| Claim { lock: self })
     }
 
@@ -149,7 +154,7 @@ struct Claim<'a, T: ?Sized> {
 impl<T: ?Sized> Drop for Claim<'_, T> {
     fn drop(&mut self) {
         self.lock.claimed.store(false, Relaxed);
-        if !self.lock.inner.is_locked_exclusive() {
+        if !self.lock.is_written() {
             simulated::wake_all(&self.lock.waiting, self.lock.subject(Subject::Write));
         }
     }
@@ -160,7 +165,7 @@ impl<T: ?Sized> Drop for Claim<'_, T> {
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
     /// Locked guard; absent only while this guard is dropped.
-    inner: Option<parking_lot::RwLockReadGuard<'a, T>>,
+    inner: Option<std::sync::RwLockReadGuard<'a, T>>,
 }
 
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
@@ -188,7 +193,7 @@ impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
     /// Locked guard; absent only while this guard is dropped.
-    inner: Option<parking_lot::RwLockWriteGuard<'a, T>>,
+    inner: Option<std::sync::RwLockWriteGuard<'a, T>>,
 }
 
 impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {

@@ -41,7 +41,7 @@
 //! [`sync`](crate::sync), which are the system's threads and locks outside. It must not:
 //!
 //! - rely on thread-locals: all threads of a world see the same ones;
-//! - wait by other means (`std::sync`, `parking_lot`, channels, sockets): the whole world stops;
+//! - wait by other means (`std::sync`, channels, sockets): the whole world stops;
 //! - share locks with operating-system threads outside, or depend on addresses or on the order of a
 //!   hash map with a random seed;
 //! - poll without end: a loop that waits for others must call

@@ -7,12 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use entresol_base::sync::Mutex;
 use entresol_service::config::ConnectionLimits;
 use entresol_service::registry::Registry;
 use entresol_service::slow_log::SlowLog;
 use entresol_service::tenant::{Seat, Tenant};
 use mio::{Poll, Waker};
-use parking_lot::Mutex;
 
 use super::entrance::{Decision, Doorkeeper};
 use super::reads::Reads;

@@ -7,7 +7,7 @@ use argon2::password_hash::phc::{Output, PasswordHash, Salt};
 use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use blake2::Blake2sMac256;
 use blake2::digest::{KeyInit, Mac};
-use parking_lot::Mutex;
+use entresol_base::sync::Mutex;
 use subtle::ConstantTimeEq;
 
 use super::users::{User, Users};

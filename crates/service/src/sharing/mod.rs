@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use entresol_base::sync::{Condvar, Mutex};
 use entresol_sharing::{
     Controller, PolicySettings, Reading, Settings as SharingSettings, SettingsErrors, TenantId,
 };
-use parking_lot::{Condvar, Mutex};
 
 use crate::registry::Registry;
 use crate::tenant::Tenant;
@@ -150,7 +150,7 @@ impl Sharing {
         while !state.stop {
             let rest = self.turn(&mut state);
             if !state.stop {
-                self.bell.wait_for(&mut state, rest);
+                self.bell.wait_timeout(&mut state, rest);
             }
         }
     }

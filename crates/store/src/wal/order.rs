@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use entresol_base::mutation_site;
 use entresol_base::sync::{Condvar, Mutex};
-use entresol_base::thread;
 
 use crate::types::{SegmentNumber, Sequence};
 
-/// Times that a waiting thread looks before it yields.
-const SPINS: u32 = 64;
-/// Times that a waiting thread yields before it sleeps. If the write before is still not complete,
-/// its thread sleeps too, for a page that is being created, or has no processor. It gets one sooner
-/// if no other thread yields in vain.
-const YIELDS: u32 = 32;
+/// Times that a waiting thread looks before it sleeps. If the write before is still not complete by
+/// then, its thread sleeps too, for a page that is being created, or has no processor. A thread that
+/// yields instead loses its own turn for a whole slice of the scheduler (since Linux 6.18).
+const SPINS: u32 = 256;
 /// Time after which a sleeping thread looks again.
 const SLEEP: Duration = Duration::from_millis(10);
 
@@ -105,8 +102,6 @@ impl Order {
             spins += 1;
             if spins < SPINS {
                 std::hint::spin_loop();
-            } else if spins < SPINS + YIELDS {
-                thread::yield_now();
             } else {
                 self.sleep(last);
             }
