@@ -82,6 +82,15 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
+    /// Waits until the memtables that are full are flushed, or until `is_stopped` returns true. A
+    /// store that does not tell when they are need not wait.
+    ///
+    /// # Errors
+    /// Fails if the medium fails.
+    fn finish_flushes(&self, _is_stopped: &dyn Fn() -> bool) -> Result<(), BenchError> {
+        Ok(())
+    }
+
     /// Performs the work that the store has postponed, such as compaction.
     ///
     /// # Errors

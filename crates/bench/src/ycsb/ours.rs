@@ -17,6 +17,8 @@ use super::{Engine, Opening, SpaceHeld, VolumeWritten, YcsbOptions};
 const NAME: &str = "ycsb";
 /// Memory that a store needs in addition to its caches, however small they are.
 const APART_BYTES: u64 = 13 << 20;
+/// Interval between looks at memtables that are being flushed.
+const FLUSH_POLL: Duration = Duration::from_millis(2);
 
 /// Store with one `Kvs`.
 #[derive(Debug)]
@@ -169,6 +171,16 @@ impl Engine for Entresol {
             value_bytes: media.iter().map(|medium| medium.space.value_bytes).sum(),
             slowed: Duration::from_micros(delays.iter().map(|stall| stall.total_us).sum()),
         }))
+    }
+
+    fn finish_flushes(&self, is_stopped: &dyn Fn() -> bool) -> Result<(), BenchError> {
+        let waiting = || Ok(self.store.statistics()?.debt.generations_waiting);
+        while waiting().map_err(|it| failed(&it))? > 0 && !is_stopped() {
+            // It reports that flushing has failed.
+            self.sync()?;
+            std::thread::sleep(FLUSH_POLL);
+        }
+        Ok(())
     }
 
     fn settle(&self) -> Result<(), BenchError> {

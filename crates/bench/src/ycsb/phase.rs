@@ -57,9 +57,11 @@ impl Phase<'_> {
         let Worked { mut tally, writer, ended, memory } =
             self.work(engine, clock, (progress, &mut space))?;
         tally.user_bytes += writer.as_ref().map_or(0, |writer| writer.user_bytes);
-        // Writes that are not durable yet belong to the workload that issued them.
+        // Writes that are not durable yet, and memtables that are being flushed, belong to the
+        // workload that issued them.
         if tally.user_bytes > 0 {
             engine.sync()?;
+            engine.finish_flushes(&|| progress.is_stopped())?;
             if self.options.settle && !progress.is_stopped() {
                 engine.settle()?;
                 engine.sync()?;

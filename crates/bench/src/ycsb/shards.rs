@@ -85,6 +85,10 @@ impl Engine for Shards {
         Ok(Some(all))
     }
 
+    fn finish_flushes(&self, is_stopped: &dyn Fn() -> bool) -> Result<(), BenchError> {
+        self.0.iter().try_for_each(|shard| shard.finish_flushes(is_stopped))
+    }
+
     fn settle(&self) -> Result<(), BenchError> {
         self.0.iter().try_for_each(|shard| shard.settle())
     }

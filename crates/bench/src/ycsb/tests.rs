@@ -144,6 +144,24 @@ fn scans_have_as_many_records_as_are_asked_for() {
 }
 
 #[test]
+fn flushes_count_as_writes_of_the_workload_that_filled_the_memtables() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let options = YcsbOptions {
+        keys: 60_000,
+        operations: 500,
+        generation_bytes: Some(ByteSize::mib(1)),
+        ..options(scratch.path(), &[Workload::Load, Workload::E])
+    };
+    let result = run(&options).expect("measured");
+    let [load, scans] = &result.workloads[..] else { panic!("{result:?}") };
+    let flushed = |found: &WorkloadResult| found.volumes[0].written.flush_bytes;
+    // Values lie inside the runs, but for what the last memtable holds.
+    assert!(flushed(load) > load.user_bytes - (2 << 20), "{load:?}");
+    assert!(scans.user_bytes > 1000, "keys were inserted: {scans:?}");
+    assert_eq!(flushed(scans), 0, "{scans:?}");
+}
+
+#[test]
 fn mixgraph_has_values_and_scans_of_its_own() {
     let scratch = tempfile::tempdir().expect("a directory");
     let options = options(scratch.path(), &[Workload::Load, Workload::Mixgraph]);
