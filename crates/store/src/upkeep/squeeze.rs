@@ -29,6 +29,8 @@ use crate::volumes::{Leaving, MoveCause, OpenVolume, Planned};
 
 /// Bytes written at once.
 const PIECE_BYTES: usize = 1 << 20;
+/// Bytes read at once.
+const WINDOW_BYTES: u64 = 256 << 10;
 /// One part of a segment in so many must come free by squeezing it.
 pub(super) const GAIN_PARTS: u64 = 8;
 
@@ -147,21 +149,54 @@ impl Records {
             })?;
             return Ok(Some(records));
         };
-        let mut bytes = Vec::new();
+        let mut window = Window::new(segment);
         for (offset, lies) in table.all() {
-            bytes.clear();
-            segment.read_by_call(lies, HEADER_BYTES, &mut bytes)?;
-            let header = bytes.first_chunk().and_then(Header::decode);
+            let header = window.read(lies, HEADER_BYTES)?.first_chunk().and_then(Header::decode);
             let len = header.and_then(|it| u32::try_from(it.bytes()).ok());
             let Some(len) = len else { return Ok(None) };
-            bytes.clear();
-            segment.read_by_call(lies, len as usize, &mut bytes)?;
+            let bytes = window.read(lies, len as usize)?;
             let place = RecordPlace { segment: segment.number(), offset, bytes: len };
-            let record = Record::decode(segment.address(offset), &bytes);
+            let record = Record::decode(segment.address(offset), bytes);
             let Some(record) = record else { return Ok(None) };
             records.add(place, lies, &record);
         }
         Ok(Some(records))
+    }
+}
+
+/// Part of a segment that was read at once. Records are read in the order in which they lie, and
+/// one read of the disk for each of them would take most of the time.
+struct Window<'a> {
+    segment: &'a Segment,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    fn new(segment: &'a Segment) -> Window<'a> {
+        Window { segment, offset: 0, bytes: Vec::new() }
+    }
+
+    /// Returns `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// Fails if the disk fails, or if the segment is shorter.
+    fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
+        let is_inside = |from: usize| from + len <= self.bytes.len();
+        let from = offset.checked_sub(self.offset).map(|from| from as usize);
+        if let Some(from) = from.filter(|from| is_inside(*from)) {
+            return Ok(&self.bytes[from..from + len]);
+        }
+        let left = self.segment.len().saturating_sub(offset);
+        let wide = left.min(WINDOW_BYTES).max(len as u64) as usize;
+        self.bytes.clear();
+        self.offset = offset;
+        if self.segment.read_by_call(offset, wide, &mut self.bytes).is_err() {
+            // The disk may fail behind these bytes.
+            self.bytes.clear();
+            self.segment.read_by_call(offset, len, &mut self.bytes)?;
+        }
+        Ok(&self.bytes[..len])
     }
 }
 
@@ -235,15 +270,14 @@ fn write(
         pieces.push(&table)?;
     }
     pieces.fill_up_to(FIRST_RECORD)?;
-    let mut record = Vec::new();
+    let mut window = Window::new(segment);
     for LiveRecord { place, lies } in live {
-        record.clear();
-        segment.read_by_call(*lies, place.bytes as usize, &mut record)?;
+        let record = window.read(*lies, place.bytes as usize)?;
         // There is no other copy once this one is installed.
-        if Record::decode(segment.address(place.offset), &record).is_none() {
+        if Record::decode(segment.address(place.offset), record).is_none() {
             return Err(segment.damaged(*lies, "the record was whole, and is damaged now"));
         }
-        pieces.push(&record)?;
+        pieces.push(record)?;
     }
     if table_at >= FIRST_RECORD {
         pieces.push(&table)?;
