@@ -1,10 +1,12 @@
 //! A loop that is given what it cannot wait for, and one that has ended.
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use entresol_base::rng::Rng;
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_cache::{Cache, Store, Stored};
 use entresol_service::config::{self, Machine};
@@ -69,21 +71,22 @@ const VALUE: usize = 1 << 20;
 const LIMIT: usize = 4 * (VALUE + 4096 + crate::buffer::READ_BYTES);
 
 impl Driven {
-    fn new() -> Driven {
+    /// Makes a loop whose tenant has some settings, in which `FILE` is a block file's name, and
+    /// values of so many bytes under some keys.
+    fn new(settings: &str, values: &[(&[u8], usize)]) -> Driven {
         let file = tempfile::tempdir().unwrap();
+        let medium = format!("file:{}", file.path().join("values").display());
         let text = format!(
-            "[limits]\nbuffers = \"1MiB\"\n[[tenant]]\nname = \"a\"\nlisten = \"127.0.0.1:0\"\n\
-             medium = \"file:{}\"\nmedium_quota = \"64MiB\"\ndram_quota = \"16MiB\"\n\
-             value_limit = \"1028KiB\"\n",
-            file.path().join("values").display()
+            "[limits]\nbuffers = \"1MiB\"\n[[tenant]]\nname = \"a\"\nlisten = \"127.0.0.1:0\"\n{}",
+            settings.replace("FILE", &medium)
         );
         let machine = Machine { memory: ByteSize::gib(64), processors: 1 };
         let settings = config::parse("test", &text, &machine).unwrap();
         let clock = Arc::new(SystemClock::new());
         let cache = Cache::open(settings.tenants[0].cache(&settings), clock.clone()).unwrap();
         let mut worker = cache.worker();
-        for key in [b"a", b"b"] {
-            let value = vec![key[0]; VALUE];
+        for (key, len) in values {
+            let value = vec![key[0]; *len];
             let stored =
                 worker.store(key, worker.hash(key), clock.seconds(), &Store::set(&value), None);
             assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
@@ -105,13 +108,35 @@ impl Driven {
         ours.write_all(request).unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let stream = Stream::Unix(mio::net::UnixStream::from_std(theirs));
+        self.connect(Stream::Unix(mio::net::UnixStream::from_std(theirs)));
+        ours
+    }
+
+    /// Connects a client over loopback.
+    fn tcp_client(&mut self) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let theirs = listener.accept().unwrap().0;
+        for stream in [&ours, &theirs] {
+            stream.set_nonblocking(true).unwrap();
+            stream.set_nodelay(true).unwrap();
+        }
+        self.connect(Stream::Tcp(mio::net::TcpStream::from_std(theirs)));
+        ours
+    }
+
+    fn connect(&mut self, stream: Stream) {
         let EventLoop { table, doors, .. } = &mut self.event_loop;
         let guard = table.count_in(0, &stream, Nanos(0)).unwrap();
         let key = table.connections.insert(Connection::new(stream, 0, guard));
         let connection = table.connections.get_mut(key).unwrap();
         doors.watch(connection, connection_token(key)).unwrap();
-        ours
+    }
+
+    /// Returns the bytes that the loop has received and sent.
+    fn moved_bytes(&self) -> u64 {
+        let counts = self.event_loop.table.seat(0).unwrap().seat.tenant.counts();
+        counts.bytes_read + counts.bytes_written
     }
 
     /// Goes round once, after some events or a while. Returns the bytes that are held then.
@@ -136,7 +161,9 @@ impl Driven {
 #[test]
 fn readers_that_take_nothing_hold_no_more_than_the_quota_and_hinder_no_other() {
     for request in ["get a\r\n", "get a b\r\n", "get a small b\r\n"] {
-        let mut driven = Driven::new();
+        let settings = "medium = \"FILE\"\nmedium_quota = \"64MiB\"\ndram_quota = \"16MiB\"\n\
+                        value_limit = \"1028KiB\"\n";
+        let mut driven = Driven::new(settings, &[(b"a", VALUE), (b"b", VALUE)]);
         let stuck: Vec<UnixStream> = (0..60).map(|_| driven.client(request.as_bytes())).collect();
         let mut most = 0;
         while driven.event_loop.table.connections.iter().any(|(_, it)| !it.has_backlog()) {
@@ -157,6 +184,79 @@ fn readers_that_take_nothing_hold_no_more_than_the_quota_and_hinder_no_other() {
         assert!(most <= LIMIT, "{request}: {most} bytes were held, the limit is {LIMIT}");
         drop(stuck);
     }
+}
+
+/// Client that stores or fetches a large value again and again, as fast as its socket lets it.
+struct Bulk {
+    socket: TcpStream,
+    request: Vec<u8>,
+    sent: usize,
+    is_set: bool,
+}
+
+impl Bulk {
+    /// Sends and takes what there is room for, and what there is.
+    fn go_on(&mut self, buffer: &mut [u8]) {
+        let mut taken = 0;
+        while let Ok(bytes) = self.socket.read(buffer) {
+            assert!(bytes > 0, "a bulk client was closed");
+            taken += bytes;
+        }
+        if self.is_set {
+            while let Ok(bytes) = self.socket.write(&self.request[self.sent..]) {
+                self.sent = (self.sent + bytes) % self.request.len();
+            }
+        } else if self.sent == 0 || taken > 0 {
+            // Others wait behind the one under way.
+            self.sent += self.socket.write(&self.request).unwrap_or(0);
+        }
+    }
+}
+
+/// Virtual time of a round, and of each byte that is moved: what they take on one core.
+const ROUND_NS: u64 = 10_000;
+const BYTE_PS: u64 = 400;
+
+#[test]
+fn small_gets_beside_bulk_are_answered_within_a_millisecond_of_virtual_time() {
+    const BULK: usize = 60 << 20;
+    let settings = "dram_quota = \"512MiB\"\nvalue_limit = \"64MiB\"\n";
+    let mut driven = Driven::new(settings, &[(b"large", BULK), (b"small", 100)]);
+    let mut bulk = Vec::new();
+    for key in ["set-a", "set-b", "get-a", "get-b"] {
+        let is_set = key.starts_with("set");
+        let mut request = b"get large\r\n".to_vec();
+        if is_set {
+            request = format!("set {key} 0 0 {BULK}\r\n").into_bytes();
+            request.resize(request.len() + BULK, b'v');
+            request.extend_from_slice(b"\r\n");
+        }
+        bulk.push(Bulk { socket: driven.tcp_client(), request, sent: 0, is_set });
+    }
+    let mut small = driven.tcp_client();
+    let mut rng = Rng::new(1);
+    let (mut now, mut due, mut is_asking) = (0, 5_000_000, false);
+    let (mut times, mut buffer, mut moved) = (Vec::new(), vec![0; 1 << 20], 0);
+    while times.len() < 1_000 {
+        bulk.iter_mut().for_each(|one| one.go_on(&mut buffer));
+        // It fell due during the last round.
+        if !is_asking && due <= now {
+            small.write_all(b"get small\r\n").unwrap();
+            is_asking = true;
+        }
+        driven.go_round();
+        let all = driven.moved_bytes();
+        now += ROUND_NS + (all - std::mem::replace(&mut moved, all)) * BYTE_PS / 1_000;
+        if is_asking && small.read(&mut buffer).is_ok() {
+            times.push(now - due);
+            (due, is_asking) = (now + rng.below(400_000), false);
+        }
+    }
+    times.sort_unstable();
+    let (p50, p99) = (times[500], times[990]);
+    println!("gets of 100 B took {p50} ns (p50) and {p99} ns (p99); {moved} bytes were moved");
+    assert!(p99 < 1_000_000, "the 99th percentile is {p99} ns");
+    assert!(moved > 1_000 * 200_000 / 2, "only {moved} bytes were moved beside them");
 }
 
 #[test]
