@@ -207,6 +207,19 @@ impl Head {
     }
 }
 
+/// Returns dead records, of values elsewhere, that take so many bytes; `None` if none can.
+pub(crate) fn filler(bytes: u64) -> Option<Vec<u8>> {
+    if bytes == 0 {
+        return Some(Vec::new());
+    }
+    // Two words, a place, and a key of one byte; a list of pieces takes what is left.
+    let list = bytes.checked_sub(17).filter(|list| *list < 1 << 24)?;
+    let mut record = vec![0; bytes as usize];
+    record[..4].copy_from_slice(&(list as u32 | 1 << 24).to_le_bytes());
+    record[4..8].copy_from_slice(&(mark::DEAD | mark::PIECES).to_le_bytes());
+    bytes.is_multiple_of(UNIT).then_some(record)
+}
+
 /// Fields of a new record, except the value's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {

@@ -528,6 +528,12 @@ impl Queues {
         self.push_back(kind, id);
     }
 
+    /// Queues a sealed segment before all others of its kind.
+    pub(crate) fn put_back_sealed(&mut self, kind: Kind, id: u32) {
+        self.sealed[usize::from(kind.0)].push_front(id);
+        self.classes[kind.log() as usize] |= 1 << kind.class();
+    }
+
     fn push_back(&mut self, kind: Kind, id: u32) {
         self.sealed[usize::from(kind.0)].push_back(id);
         self.classes[kind.log() as usize] |= 1 << kind.class();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
 use entresol_cache::{
     Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, Join,
-    Lookup, Store, StoreMode, Stored, Upload, Worker,
+    Lookup, OldValue, Store, StoreMode, Stored, Upload, Worker,
 };
 use entresol_media::{IoBuffer, MediumSpec};
 
@@ -75,10 +75,18 @@ impl Tenant {
 
     fn store(&mut self, key: &str, store: &Store<'_>) -> Stored {
         let (key, now) = (key.as_bytes(), self.now());
+        let mut old = None;
         loop {
-            match self.worker.store(key, self.worker.hash(key), now, store, None) {
+            match self.worker.store(key, self.worker.hash(key), now, store, old.as_ref()) {
                 // Write buffers come back.
                 Stored::Busy => std::thread::yield_now(),
+                // The record of its old value was among those that have filled a segment.
+                Stored::Pending(read) => {
+                    let mut buffer = IoBuffer::new(read.length);
+                    self.cache.file().unwrap().read_at(read.offset, &mut buffer).unwrap();
+                    let range = self.worker.complete_read(&read, &buffer).unwrap();
+                    old = Some(OldValue::new(&read, buffer[range].to_vec()));
+                }
                 stored => return stored,
             }
         }
@@ -879,7 +887,8 @@ fn damaged_chunk(number: usize) -> (usize, bool) {
         found.clear();
         while found.len() < whole.len() && !is_damaged {
             let mut requests = Vec::new();
-            pinned.read_ahead(found.len(), &mut requests);
+            pinned.let_go(found.len());
+            pinned.read_ahead(usize::MAX, &mut requests);
             for request in requests {
                 if (round, chunk) == (1, number) {
                     let mut block = IoBuffer::new(4096);

@@ -367,6 +367,62 @@ fn child() {
     }
 }
 
+/// Child process: stores a few large values, writing a dot for each, and waits.
+#[test]
+fn large_child() {
+    let Ok(arguments) = std::env::var("ENTRESOL_RESTART_LARGE") else { return };
+    let (medium, dir) = arguments.split_once(' ').unwrap();
+    let clock = Arc::new(SystemClock::new());
+    let cache = Cache::open(config_of_large(medium, Path::new(dir)), clock.clone()).unwrap();
+    let mut worker = cache.worker();
+    let mut dots = std::io::stderr();
+    for key in 0..LARGE_VALUES {
+        let (name, value) = (format!("large{key}"), large_value_of(key));
+        let now = clock.seconds();
+        let stored = store(&cache, &mut worker, name.as_bytes(), now, &Store::set(&value));
+        assert!(matches!(stored, Stored::Stored { .. }), "{key}: {stored:?}");
+        dots.write_all(b".\n").unwrap();
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Few enough that their records do not fill a segment.
+const LARGE_VALUES: u32 = 5;
+
+fn config_of_large(medium: &str, dir: &Path) -> Config {
+    Config { value_bytes_max: Some(ByteSize::mib(1)), ..config(medium, dir) }
+}
+
+fn large_value_of(key: u32) -> Vec<u8> {
+    (0..700_000 + key * 1_001).map(|at| (at * 7 + key) as u8).collect()
+}
+
+#[test]
+fn a_kill_brings_back_large_values_whose_records_fill_no_segment() {
+    for medium in ["pmem", "file"] {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let environment = ("ENTRESOL_RESTART_LARGE", format!("{medium} {}", dir.display()));
+        let answered = run_until("large_child", environment, LARGE_VALUES as usize);
+        assert_eq!(answered, LARGE_VALUES as usize);
+        let clock = Arc::new(SystemClock::new());
+        // The second start finds them as the first has left them.
+        for _ in 0..2 {
+            let cache = Cache::open(config_of_large(medium, dir), clock.clone()).unwrap();
+            assert_eq!(cache.restore_remarks(), Vec::<String>::new());
+            let mut worker = cache.worker();
+            for key in 0..LARGE_VALUES {
+                let name = format!("large{key}");
+                let found = get(&cache, &mut worker, name.as_bytes(), clock.seconds());
+                let is_right = found.is_some_and(|(_, value)| value == large_value_of(key));
+                assert!(is_right, "{medium}: {name}");
+            }
+        }
+    }
+}
+
 fn perform(cache: &Cache, worker: &mut Worker, now: Seconds, number: u32, op: Op) {
     match op {
         Op::Set { key, ttl_s } => {
@@ -424,9 +480,14 @@ fn after(seed: u64, operations: usize) -> HashMap<u32, (Vec<u8>, bool)> {
 /// Runs the child until it has answered some operations, kills it, and returns how many it
 /// answered.
 fn run_and_kill(medium: &str, seed: u64, dir: &Path, operations: usize) -> usize {
+    let arguments = format!("{medium} {seed} {}", dir.display());
+    run_until("child", ("ENTRESOL_RESTART_CHILD", arguments), operations)
+}
+
+fn run_until(child: &str, (name, value): (&str, String), operations: usize) -> usize {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["child", "--exact", "--nocapture", "--test-threads=1"])
-        .env("ENTRESOL_RESTART_CHILD", format!("{medium} {seed} {}", dir.display()))
+        .args([child, "--exact", "--nocapture", "--test-threads=1"])
+        .env(name, value)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -502,8 +563,9 @@ fn a_map_that_lost_its_bits_brings_no_segment_back_that_needed_them() {
         let allowed = [after(3, answered), after(3, answered + 1)];
         let map = dir.join("state").join("default.map");
         let mut bytes = std::fs::read(&map).unwrap();
-        let half = bytes.len() / 2;
-        bytes[half..].fill(0);
+        // Behind the header, 128 entries and as many counts there are the bits of each segment.
+        let (bits_at, bits_bytes) = (4096 + 128 * 16, 128 * (64 << 10) / 128);
+        bytes[bits_at + bits_bytes / 2..].fill(0);
         std::fs::write(&map, bytes).unwrap();
         let clock = Arc::new(SystemClock::new());
         let cache = Cache::open(config(medium, &dir), clock.clone()).unwrap();

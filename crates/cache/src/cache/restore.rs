@@ -227,7 +227,11 @@ impl<'a> Restorer<'a> {
         saved.sort_unstable();
         let mut items = 0;
         for (sequence, id) in saved {
-            let saved = if self.restart.adds_up(id) { self.read_closing(id) } else { None };
+            let saved = match (self.restart.adds_up(id), self.restart.is_open(id)) {
+                (false, _) => None,
+                (true, true) => self.seal_kept(id, sequence),
+                (true, false) => self.read_closing(id),
+            };
             if let Some(saved) = saved.filter(|saved| saved.sequence == sequence) {
                 items += self.bring_back(&saved, &mut std::io::empty());
             } else {
@@ -235,6 +239,16 @@ impl<'a> Restorer<'a> {
             }
         }
         items
+    }
+
+    /// Seals a segment that was open, with the records that the map has kept of it.
+    fn seal_kept(&self, id: u32, sequence: u64) -> Option<Saved> {
+        let closing = self.restart.kept_heads(id, sequence)?;
+        self.space().close_kept(id, &closing).ok()?;
+        // Its room is another segment's from here on.
+        self.restart.keep_segment(id, sequence);
+        let Closing { class, value_used, records, .. } = closing;
+        Some(Saved { id, class, sequence, value_used, records, piece_bytes: 0, has_bits: true })
     }
 
     /// Reads a sealed segment's records from the medium, if they are whole.

@@ -36,6 +36,13 @@ impl Closing {
         records_at(self.value_used)
     }
 
+    /// Returns true if neither the records nor the closing block are written over values or each
+    /// other.
+    pub(crate) fn fits(&self, segment_bytes: u64) -> bool {
+        let block_at = segment_bytes.checked_sub(BLOCK_BYTES as u64);
+        block_at.is_some_and(|at| self.records_at() + self.records.len() as u64 <= at)
+    }
+
     /// Neither the records nor the closing block are written over values or each other.
     pub(crate) fn assert_fits(&self, segment_bytes: u64) {
         let (end, block) =

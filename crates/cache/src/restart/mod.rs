@@ -4,8 +4,9 @@
 //! For every segment on the medium the map has an entry that says if its saved form is valid, and a
 //! bit for each of its records that is void. A record's bit is set before the delete, overwrite,
 //! touch or eviction behind it is answered; a segment's entry is cleared before the segment is
-//! rewritten and set once it is sealed and written. So after `kill -9` all sealed segments are
-//! restored, without any item that had been dropped.
+//! rewritten and set once it is sealed and written. The records of large values in a segment that
+//! is still open are copied into the map ([`heads`]), and its entry says so. So after `kill -9` all
+//! sealed segments and all large values are restored, without any item that had been dropped.
 //!
 //! The map is not synced: after a crash of the machine (another boot, and no clean stop) nothing is
 //! restored, since the last changes of the map may be lost.
@@ -13,11 +14,15 @@
 //! | bytes of the map | contents |
 //! |---|---|
 //! | 4096 | header, see `at` |
-//! | 8 a segment | the sequence number under which its saved form is valid, or 0 |
+//! | 8 a segment | the sequence number under which its saved form is valid, or 0; see below |
 //! | 8 a segment | number of its bits that are set: if they do not add up, it is not restored |
 //! | `segment_bytes` / 128 a segment | a bit for every 16 bytes: the record there is void |
+//! | `segment_bytes` / 64 a room, at least 4096 | records of large values in an open segment |
+//!
+//! The entry of an open segment with a room has bit 63 set, and the room's number in bits 42 to 62.
 
 pub(crate) mod closing;
+pub(crate) mod heads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +37,8 @@ use crate::config::plan::Plan;
 use crate::error::OpenError;
 use crate::label::{FORMAT, Label};
 use crate::media::RestartFiles;
+use crate::restart::closing::Closing;
+use crate::restart::heads::{Head, Heads, Kept, Life};
 use crate::segment::SEQUENCE_MAX;
 use crate::values::Values;
 
@@ -43,6 +50,9 @@ const HEADER_BYTES: u64 = 4096;
 /// Length of the shortest record whose value lies elsewhere, so that each record has a bit of its
 /// own.
 const BIT_BYTES: u64 = 16;
+/// Mark of a segment's entry: it is open, and what is saved of it is in the room whose number
+/// stands above its sequence number.
+const OPEN: u64 = 1 << 63;
 
 /// Offsets of the header's fields.
 mod at {
@@ -101,6 +111,7 @@ pub(crate) struct Restart {
     /// True if the wall clock ran backwards: then no item that expires is restored, since its
     /// remaining time is unknown.
     pub(crate) clock_ran_back: bool,
+    heads: Heads,
     restored_items: AtomicU64,
     /// Saved segments that were not restored.
     lost_segments: AtomicU64,
@@ -119,8 +130,11 @@ impl Restart {
         let segments =
             if values.is_elsewhere() { (plan.medium_bytes / plan.segment_bytes) as u32 } else { 0 };
         let bits = plan.segment_bytes / BIT_BYTES / 8;
-        let (map, found_bytes) =
-            files.map(HEADER_BYTES + u64::from(segments) * (16 + bits), MAGIC)?;
+        let rooms_at = HEADER_BYTES + u64::from(segments) * (16 + bits);
+        let rooms = heads::bytes(segments, plan.segment_bytes);
+        let (map, found_bytes) = files.map(rooms_at + rooms, MAGIC)?;
+        let left = (0..segments).filter_map(|id| Some((id, room_of(entry(&map, id))?)));
+        let heads = Heads::new(&map, rooms_at, segments, plan.segment_bytes, left);
         let mut restart = Restart {
             map,
             files,
@@ -129,6 +143,7 @@ impl Restart {
             left: Left::Nothing,
             keeps_saved: true,
             clock_ran_back: false,
+            heads,
             restored_items: AtomicU64::new(0),
             lost_segments: AtomicU64::new(0),
             remarks: Mutex::default(),
@@ -325,8 +340,17 @@ impl Restart {
         self.load(at::SNAPSHOT_CHECKSUM)
     }
 
-    fn entry_at(&self, id: u32) -> u64 {
-        HEADER_BYTES + u64::from(id) * 8
+    fn entry(&self, id: u32) -> u64 {
+        entry(&self.map, id)
+    }
+
+    /// Changes a segment's entry, which gives its room back.
+    fn set_entry(&self, id: u32, entry: u64) {
+        let before = self.entry(id);
+        self.map.store_u64(entry_at(id), entry, Ordering::SeqCst);
+        if let Some(room) = room_of(before) {
+            self.heads.release(id, room);
+        }
     }
 
     /// Returns the bytes of a segment's bits.
@@ -361,15 +385,42 @@ impl Restart {
 
     /// Returns the sequence number under which a segment's saved form is valid, if it is.
     pub(crate) fn saved_sequence(&self, id: u32) -> Option<u64> {
-        let sequence = self.map.load_u64(self.entry_at(id), Ordering::SeqCst);
+        let entry = self.entry(id);
+        let sequence = if room_of(entry).is_some() { entry % SEQUENCE_MAX } else { entry };
         (sequence != 0).then_some(sequence)
+    }
+
+    /// Returns true if a segment was open when its process died, and has a room.
+    pub(crate) fn is_open(&self, id: u32) -> bool {
+        room_of(self.entry(id)).is_some()
+    }
+
+    /// Returns what was kept of a segment that was open when its process died.
+    pub(crate) fn kept_heads(&self, id: u32, sequence: u64) -> Option<Closing> {
+        self.heads.read(Life { id, sequence }, room_of(self.entry(id))?)
+    }
+
+    /// Keeps the record of a large value in an open segment. Returns false if the map has no more
+    /// room for that segment.
+    pub(crate) fn keep_head(&self, life: Life, head: Head, record: &[u8]) -> bool {
+        thread::step();
+        if life.id >= self.segments {
+            return true;
+        }
+        let kept = self.heads.keep(life, head, record);
+        if let Kept::In(room) = kept {
+            thread::step();
+            let entry = OPEN | u64::from(room) << SEQUENCE_MAX.trailing_zeros() | life.sequence;
+            self.map.store_u64(entry_at(life.id), entry, Ordering::SeqCst);
+        }
+        kept != Kept::Full
     }
 
     /// Voids a segment's saved form, and clears the bits of its records.
     pub(crate) fn forget_segment(&self, id: u32) {
         thread::step();
         if id < self.segments {
-            self.map.store_u64(self.entry_at(id), 0, Ordering::SeqCst);
+            self.set_entry(id, 0);
             thread::step();
             self.map.zero(self.bits_at(id), self.bits_bytes());
             self.map.store_u64(self.count_at(id), 0, Ordering::SeqCst);
@@ -381,7 +432,7 @@ impl Restart {
         thread::step();
         assert!(sequence != 0, "segment {id} is to be kept as one that is not");
         if id < self.segments {
-            self.map.store_u64(self.entry_at(id), sequence, Ordering::SeqCst);
+            self.set_entry(id, sequence);
         }
     }
 
@@ -444,6 +495,20 @@ impl Restart {
     pub(crate) fn set_restored_items(&self, items: u64) {
         self.restored_items.store(items, Ordering::Relaxed);
     }
+}
+
+fn entry_at(id: u32) -> u64 {
+    HEADER_BYTES + u64::from(id) * 8
+}
+
+/// Returns a segment's entry.
+fn entry(map: &Direct, id: u32) -> u64 {
+    map.load_u64(entry_at(id), Ordering::SeqCst)
+}
+
+/// Returns the room that an entry names, if it is that of an open segment.
+fn room_of(entry: u64) -> Option<u32> {
+    (entry & OPEN != 0).then_some(((entry & !OPEN) / SEQUENCE_MAX) as u32)
 }
 
 /// Returns the check of a number in the header.

@@ -46,7 +46,8 @@ pub(crate) struct Place {
     pub(crate) value_offset: u32,
     pub(crate) record_bytes: u64,
     value_bytes: u64,
-    slot: Option<usize>,
+    /// Position of its open segment; none for a hole.
+    pub(crate) slot: Option<usize>,
     /// Heat of the item, if it is a new one.
     pub(crate) heat: Heat,
 }
@@ -398,6 +399,16 @@ impl Shard {
         match place.slot.and_then(|slot| self.open[slot].as_mut()) {
             Some(open) => open.advance(space, place),
             None => space.writing[self.number].end(),
+        }
+    }
+
+    /// Makes the record of a value in pieces, which was published at the end of the open segment in
+    /// this position, known to a restart. If there is no room for that, the segment is sealed.
+    pub(crate) fn keep_head(&mut self, space: &Space, slot: Option<usize>, location: u64) {
+        if !space.keep_head(location)
+            && let Some(open) = slot.and_then(|slot| self.open[slot].take())
+        {
+            space.seal(open.id);
         }
     }
 

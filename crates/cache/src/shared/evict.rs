@@ -28,7 +28,7 @@ use crate::shared::balance::Trial;
 use crate::shared::budget::Need;
 use crate::shared::items::Items;
 use crate::shared::writers::Writers;
-use crate::statistics::count_shared;
+use crate::statistics::{Counters, count_shared};
 use crate::values::{ValueAt, Values};
 
 /// Records whose index buckets are prefetched together.
@@ -119,7 +119,15 @@ impl How {
 impl Items {
     /// Makes room for at least a part of a segment; returns false if there is nothing to evict.
     pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds, how: How) -> bool {
-        let Some(victim) = self.choose(now, how) else { return false };
+        let mut victim = self.choose(now, how);
+        if let Some(Victim::Oldest(id)) = victim
+            && how.at_once
+            && self.has_kept(id, shard)
+        {
+            victim = self.choose(now, how);
+            self.space.put_back(id);
+        }
+        let Some(victim) = victim else { return false };
         self.evict(victim, shard, now, how);
         true
     }
@@ -131,13 +139,21 @@ impl Items {
     }
 
     fn evict(&self, victim: Victim, shard: &mut Shard, now: Seconds, how: How) {
-        // Values on a block file have to be read first, and no writer may wait for that.
-        let waits = matches!(self.space.records.values, Values::File(_)) && how.at_once;
         match victim {
             Victim::Value(id, sequence) => self.pass_value(id, sequence, shard, now, how),
-            Victim::Oldest(id) if !waits => self.pass(id, shard, now, how),
-            Victim::Oldest(id) | Victim::Useless(id) => self.evict_whole(id, now),
+            Victim::Oldest(id) => self.pass(id, shard, now, how),
+            Victim::Useless(id) => self.evict_whole(id, now),
         }
+    }
+
+    /// Returns true if the item that a store depends on has its value in a segment of a block file,
+    /// without which it cannot be copied: then others go first.
+    fn has_kept(&self, id: u32, shard: &Shard) -> bool {
+        let Some(hash) = shard.keep else { return false };
+        let records = &self.space.records;
+        let is_here = |at: u64| records.segment_of(at) == id && records.head(at).is_elsewhere();
+        matches!(records.values, Values::File(_))
+            && self.index.lock(hash).find(|at| is_here(at).then_some(())).is_some()
     }
 
     /// Evicts until the quota has a segment left, and those that evictions copy items into.
@@ -212,14 +228,18 @@ impl Items {
         self.space.begin_eviction(id);
         let log = self.space.records.segments.get(id).kind().log();
         let mut tally = Tally::default();
-        self.walk(id, |hash, location, _| {
-            let pair = self.index.lock(hash);
-            let Some(item) = self.item_at(&pair, hash, location) else { return };
-            self.hand_down(pair, &item, log, now, &mut tally);
-        });
+        self.walk(id, |hash, location, _| self.let_go((hash, location), log, now, &mut tally));
         self.space.release_segment(id);
         count_shared(&self.counters.evicted_segments, 1);
         self.book(log, &tally);
+    }
+
+    /// Lets an item go, if it is still there.
+    fn let_go(&self, (hash, location): (u64, u64), log: Log, now: Seconds, tally: &mut Tally) {
+        let pair = self.index.lock(hash);
+        if let Some(item) = self.item_at(&pair, hash, location) {
+            self.hand_down(pair, &item, log, now, tally);
+        }
     }
 
     /// Calls `visit` with the key's hash, the location and the head of each record that may live.
@@ -304,32 +324,42 @@ impl Items {
         count_shared(&self.counters.merged_bytes, tally.merged_bytes);
     }
 
-    /// Copies the items of a segment that stay, lets the others go, and frees the segment.
+    /// Copies the items of a segment that stay, lets the others go, and frees the segment. Values
+    /// on a block file would have to be read first, and no writer may wait for that: then only the
+    /// records of values in pieces stay.
     fn pass(&self, id: u32, shard: &mut Shard, now: Seconds, how: How) {
         self.space.logs.prepare_ghosts(&self.index, &self.space.budget);
         self.space.begin_eviction(id);
-        let read = self.read_values(id, &mut shard.account);
+        let is_on_file = matches!(self.space.records.values, Values::File(_));
+        let waits = is_on_file && how.at_once;
+        let read = (!waits).then(|| self.read_values(id, &mut shard.account)).flatten();
         let kind = self.space.records.segments.get(id).kind();
-        // Without their values none of the items can be copied.
-        let lost = matches!(self.space.records.values, Values::File(_)) && read.is_none();
+        let lists_only = is_on_file && read.is_none();
         let used = u64::from(self.space.records.segments.get(id).used.load(Ordering::Relaxed));
-        let bytes_max = match (lost, how.hard) {
-            (true, _) => 0,
-            (false, true) if how.records => used / 2,
-            (false, true) => self.space.records.segment_bytes / 2,
-            (false, false) => u64::MAX,
+        let bytes_max = match how.hard {
+            true if how.records => used / 2,
+            true => self.space.records.segment_bytes / 2,
+            false => u64::MAX,
         };
         let values = read.as_deref();
         let tally = Tally::default();
         // If the records' DRAM is wanted, not all of them may be such that always stay.
         let lists_left = if how.records { used / 2 } else { u64::MAX };
         let mut pass = Pass { shard, kind, now, how, values, bytes_max, lists_left, tally };
-        self.walk(id, |hash, location, _| self.pass_item(hash, location, &mut pass));
+        self.walk(id, |hash, location, head| {
+            if lists_only && !head.has(mark::PIECES) {
+                self.let_go((hash, location), kind.log(), now, &mut pass.tally);
+            } else {
+                self.pass_item(hash, location, &mut pass);
+            }
+        });
         let tally = pass.tally;
         // No one asks for admission by this handle: what was moved becomes the tenant's debt here.
         shard.account.settle();
         self.space.release_segment(id);
-        count_shared(&self.counters.merged_segments, 1);
+        let is_merged = !waits || tally.merged > 0;
+        let Counters { merged_segments, evicted_segments, .. } = &self.counters;
+        count_shared(if is_merged { merged_segments } else { evicted_segments }, 1);
         self.book(kind.log(), &tally);
     }
 
@@ -393,14 +423,18 @@ impl Items {
             if stays {
                 let (account, open) = (&mut pass.shard.account, &mut pass.shard.open);
                 let copy = slots.into_iter().find_map(|slot| {
-                    self.carry(location, &head, open[slot].as_mut()?, pass.values, account)
+                    let target = open[slot].as_mut()?;
+                    let copied = self.carry(location, &head, target, pass.values, account)?;
+                    Some((slot, copied))
                 });
-                if let Some((new_location, bytes)) = copy {
+                if let Some((slot, (new_location, bytes))) = copy {
                     self.settle(&pair, &item, log, new_location);
                     drop(pair);
                     pass.tally.merged += 1;
                     pass.tally.merged_bytes += bytes;
-                    if !head.has(mark::PIECES) {
+                    if head.has(mark::PIECES) {
+                        pass.shard.keep_head(&self.space, Some(slot), new_location);
+                    } else {
                         pass.tally.try_out(log, found.heat());
                     }
                     return;

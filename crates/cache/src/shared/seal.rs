@@ -1,6 +1,7 @@
 //! Sealing: a full segment is written to its medium and then queued for eviction; an empty one is
 //! freed.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -8,6 +9,7 @@ use entresol_media::Access;
 use entresol_media::block::IoBuffer;
 
 use crate::error::OpenError;
+use crate::restart::closing::Closing;
 use crate::segment::State;
 use crate::shared::Shared;
 use crate::shared::budget::PAGE;
@@ -30,7 +32,7 @@ impl Space {
             Values::Inline => self.make_evictable(id),
             Values::Pmem(pmem) => {
                 if self.restart.is_some() {
-                    self.close_segment(pmem, id);
+                    self.close_segment(pmem, id, &self.records.closing(id));
                 }
                 self.make_evictable(id);
             }
@@ -79,8 +81,7 @@ impl Space {
     }
 
     /// Writes a sealed segment's records and closing block behind its values.
-    fn close_segment(&self, pmem: &PmemValues, id: u32) {
-        let closing = self.records.closing(id);
+    fn close_segment(&self, pmem: &PmemValues, id: u32, closing: &Closing) {
         closing.assert_fits(self.records.segment_bytes);
         let base = self.records.medium_base_of(id);
         pmem.write(base + closing.records_at(), &closing.records);
@@ -88,6 +89,53 @@ impl Space {
         // The closing block vouches for the records, so they must be durable first.
         pmem.write(base + closing.block_at(self.records.segment_bytes), &closing.block());
         pmem.drain();
+    }
+
+    /// Seals a segment that was open when the last process died, with what was kept of it.
+    pub(crate) fn close_kept(&self, id: u32, closing: &Closing) -> io::Result<()> {
+        match &self.records.values {
+            Values::Inline => Ok(()),
+            Values::Pmem(pmem) => {
+                self.close_segment(pmem, id, closing);
+                Ok(())
+            }
+            Values::File(file) => {
+                let mut piece = IoBuffer::new(file.piece().0);
+                // Those in its write buffer are lost.
+                let values = |_, values: &mut [u8]| values.fill(0);
+                self.write_closed(file, id, closing, &mut piece, values)
+            }
+        }
+    }
+
+    /// Writes a segment to its block file: its values, which `values` copies from an offset, and
+    /// what closes it.
+    fn write_closed(
+        &self,
+        file: &FileValues,
+        id: u32,
+        closing: &Closing,
+        piece: &mut IoBuffer,
+        values: impl Fn(u64, &mut [u8]),
+    ) -> io::Result<()> {
+        let value_used = closing.value_used as usize;
+        let whole = self.records.segment_bytes as usize;
+        let base = self.records.medium_base_of(id);
+        if self.restart.is_some() {
+            closing.assert_fits(self.records.segment_bytes);
+        }
+        (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
+            piece.set_len(PIECE_BYTES.min(whole - start));
+            let value_bytes = value_used.saturating_sub(start).min(piece.len());
+            values(start as u64, &mut piece[..value_bytes]);
+            piece[value_bytes..].fill(0);
+            if self.restart.is_some() {
+                put(piece, start, closing.records_at() as usize, &closing.records);
+                let block_at = closing.block_at(self.records.segment_bytes) as usize;
+                put(piece, start, block_at, &closing.block());
+            }
+            file.file.write_at(base + start as u64, piece)
+        })
     }
 }
 
@@ -121,27 +169,12 @@ fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuff
     let segment = records.segments.get(id);
     assert!(file.has_buffer(segment), "segment {id} is to be written, but has no write buffer");
     let closing = records.closing(id);
-    let value_used = closing.value_used as usize;
-    let whole = records.segment_bytes as usize;
-    let base = records.medium_base_of(id);
-    if space.restart.is_some() {
-        closing.assert_fits(records.segment_bytes);
-    }
-    let written = (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
-        piece.set_len(PIECE_BYTES.min(whole - start));
-        let values = value_used.saturating_sub(start).min(piece.len());
-        file.read_buffered(segment, start as u64, &mut piece[..values]);
-        piece[values..].fill(0);
-        if space.restart.is_some() {
-            put(piece, start, closing.records_at() as usize, &closing.records);
-            let block_at = closing.block_at(records.segment_bytes) as usize;
-            put(piece, start, block_at, &closing.block());
-        }
-        file.file.write_at(base + start as u64, piece)
-    });
+    let values = |at, values: &mut [u8]| file.read_buffered(segment, at, values);
+    let written = space.write_closed(file, id, &closing, piece, values);
     // The values were charged when they entered the buffer; this charges the rest.
     let mut account = shared.account.handle();
-    account.charge_part(Access::Write, whole - value_used, file.piece());
+    let rest = records.segment_bytes - u64::from(closing.value_used);
+    account.charge_part(Access::Write, rest as usize, file.piece());
     if written.is_ok() {
         file.give_back_buffer(segment);
         space.make_evictable(id);

@@ -10,6 +10,7 @@ use crate::config::plan::Plan;
 use crate::error::OpenError;
 use crate::index::Found;
 use crate::record::{Head, UNIT, mark};
+use crate::restart::heads::{self, Life};
 use crate::restart::{Restart, closing};
 use crate::segment::{Kind, Opened, Queues, State, Writing};
 use crate::shared::append::{Hole, NoPlace, Open};
@@ -151,6 +152,14 @@ impl Space {
         self.vacancy.note_sealed(segment);
     }
 
+    /// Puts a segment back that was taken out of its queue as the first one there.
+    pub(crate) fn put_back(&self, id: u32) {
+        let segment = self.records.segments.get(id);
+        let mut queues = self.logs.queues.lock();
+        queues.put_back_sealed(segment.kind(), id);
+        self.vacancy.note_sealed(segment);
+    }
+
     /// Takes sole ownership of a segment that was taken out of its queue.
     pub(crate) fn begin_eviction(&self, id: u32) {
         let segment = self.records.segments.get(id);
@@ -218,6 +227,29 @@ impl Space {
         let sequence = segment.sequence.load(Ordering::SeqCst);
         head.set_marks(&self.records.arena, mark::DEAD, 0);
         reusable.then_some(Hole { at: location * UNIT, bytes, segment: id, sequence })
+    }
+
+    /// Ensures that a restart restores the record of a value in pieces, though its segment is open.
+    /// Returns false if that segment must be sealed for it.
+    pub(crate) fn keep_head(&self, location: u64) -> bool {
+        let records = &self.records;
+        let Some(restart) = self.restart.as_ref().filter(|_| records.values.is_elsewhere()) else {
+            return true;
+        };
+        if mutation_site!("a large value is in the map before its segment is sealed") {
+            return true;
+        }
+        let (id, segment) = (records.segment_of(location), records.segment_at(location));
+        let at = location * UNIT;
+        let mut record = vec![0; records.head(location).record_bytes() as usize];
+        records.arena.read(at, &mut record);
+        let life = Life { id, sequence: segment.sequence.load(Ordering::SeqCst) };
+        let head = heads::Head {
+            at: (at - records.base_of(id)) as u32,
+            value_used: segment.value_used.load(Ordering::Relaxed),
+            kind: segment.kind().as_u8(),
+        };
+        restart.keep_head(life, head, &record)
     }
 
     /// Ensures that a restart does not restore the record at a location as it was saved.

@@ -173,7 +173,8 @@ impl Hand {
         while out.len() < value.len() {
             thread::step();
             let mut requests = Vec::new();
-            value.read_ahead(out.len(), &mut requests);
+            value.let_go(out.len());
+            value.read_ahead(2 * PART_BYTES, &mut requests);
             self.carry_out_all(requests);
             let end = out.len() + (value.len() - out.len()).min(PART_BYTES);
             let checked = value.check_to(end);

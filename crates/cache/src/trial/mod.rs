@@ -20,6 +20,8 @@ use entresol_simulated::crash::Report;
 use machine::{LARGE_BYTES_MAX, SEGMENTS};
 
 mod act;
+#[cfg(test)]
+mod kept;
 mod life;
 mod machine;
 mod model;

@@ -1,6 +1,6 @@
 //! Short forms of the trials.
 
-use super::{Command, Kind, Op, Trial, Ttl};
+use super::{Command, Kind, Op, Trial, Ttl, kept};
 
 /// Operations of a history.
 const LEN: usize = 200;
@@ -80,6 +80,22 @@ fn a_cache_on_a_block_file_answers_as_the_model_allows() {
     assert!(try_seeds(200..220, Kind::File) > 200);
 }
 
+/// They were lost with the segment of their records, which few of them never fill.
+#[test]
+fn large_values_survive_the_death_of_the_process() {
+    for kind in [Kind::Pmem, Kind::File] {
+        let mut found = 0;
+        for seed in 0..10 {
+            let trial = Trial { kind, threads: 1, ..Trial::of(seed) };
+            match kept::run(&trial, 40) {
+                Ok(more) => found += more,
+                Err(what) => panic!("seed {seed} on {kind:?}: {what}"),
+            }
+        }
+        assert!(found > 1_000, "only {found} large values were looked for on {kind:?}");
+    }
+}
+
 #[test]
 fn one_seed_is_one_run() {
     for seed in 0..6 {
@@ -127,6 +143,11 @@ fn every_site_is_noticed() {
             (format!("{name}, seed {seed}"), Box::new(move || trial.run(ops).map(drop)))
         })
     });
+    let kept = [Kind::Pmem, Kind::File].into_iter().map(|kind| -> Part<'_> {
+        let trial = Trial { kind, threads: 1, ..Trial::of(1) };
+        (format!("large values on {kind:?}"), Box::new(move || kept::run(&trial, 40).map(drop)))
+    });
+    let directed = directed.chain(kept);
     let parts: Vec<Part<'_>> = directed.chain((0..MUTANT_SEEDS).map(part)).collect();
     let trials = try_parts(is_ours, &parts).expect("passes as it is");
     for trial in &trials {

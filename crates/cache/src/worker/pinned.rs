@@ -68,12 +68,24 @@ impl Pinned {
         self.window.is_some()
     }
 
-    /// Lets go what was read before byte `sent`, and moves the reads that bring what comes next to
-    /// `out`.
-    pub fn read_ahead(&mut self, sent: usize, out: &mut Vec<FileIo>) {
+    /// Lets go what was read before byte `sent`.
+    pub fn let_go(&mut self, sent: usize) {
         if let Some(window) = &mut self.window {
-            window.advance(&self.pin, sent, out);
+            window.let_go(sent);
         }
+    }
+
+    /// Returns the bytes of memory for the read without which nothing more can be sent; 0 if it
+    /// needs none, or that is under way.
+    #[must_use]
+    pub fn wanted_bytes(&self) -> usize {
+        self.window.as_ref().map_or(0, |window| window.wanted_bytes(&self.pin))
+    }
+
+    /// Moves this read to `out`, and those that bring so many bytes more of what comes next.
+    /// Returns the bytes of memory that they take.
+    pub fn read_ahead(&mut self, spare: usize, out: &mut Vec<FileIo>) -> usize {
+        self.window.as_mut().map_or(0, |window| window.ask(&self.pin, spare, out))
     }
 
     /// Checks the value up to the chunk that holds the byte before `end`, as far as it was not, and

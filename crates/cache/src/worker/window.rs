@@ -33,19 +33,40 @@ impl Window {
         self.loads.iter().map(|load| load.chunk.bytes).sum()
     }
 
-    /// Lets go the chunks before a byte, and asks for further ones.
-    pub(super) fn advance(&mut self, pin: &Pin, sent: usize, out: &mut Vec<FileIo>) {
+    /// Lets go the chunks before a byte.
+    pub(super) fn let_go(&mut self, sent: usize) {
         while self.loads.front().is_some_and(|load| load.chunk.end() <= sent) {
             self.loads.pop_front();
         }
+    }
+
+    /// Returns the next chunk to ask for. The rest of a value, which is its end, is in memory.
+    fn next_chunk(&self, pin: &Pin) -> Option<Chunk> {
+        pin.chunk_of(self.next).filter(|chunk| chunk.piece.is_some())
+    }
+
+    /// Returns the bytes of the chunk without which nothing can be sent; 0 if one is here or on its
+    /// way.
+    pub(super) fn wanted_bytes(&self, pin: &Pin) -> usize {
+        if !self.loads.is_empty() {
+            return 0;
+        }
+        self.next_chunk(pin).map_or(0, |chunk| chunk.bytes)
+    }
+
+    /// Asks for that chunk, and for so many bytes of further ones; returns the bytes of all.
+    pub(super) fn ask(&mut self, pin: &Pin, spare: usize, out: &mut Vec<FileIo>) -> usize {
+        let (mut asked, most) = (0, self.wanted_bytes(pin).saturating_add(spare));
         while self.loads.len() < CHUNKS_MAX {
-            let Some(chunk) = pin.chunk_of(self.next) else { break };
-            // The rest of a value, which is its end, is in memory.
+            let next = self.next_chunk(pin).filter(|chunk| asked + chunk.bytes <= most);
+            let Some(chunk) = next else { break };
             let Some((io, flight)) = pin.read(&chunk) else { break };
             self.next = chunk.end();
+            asked += chunk.bytes;
             self.loads.push_back(Load { chunk, flight, buffer: None });
             out.push(io);
         }
+        asked
     }
 
     /// Checks the chunk that begins at a byte, if it has come. Returns `None` if it has not, and

@@ -944,6 +944,7 @@ impl Worker {
             let segment = records.segments.get(place.segment);
             segment.add_live_pieces(piece_bytes);
             space.queue_value(list.segments[0], segment.kind().log());
+            shard.keep_head(space, place.slot, place.location());
             if is_new {
                 items.count_added(&mut self.uncounted_items, &mut shard, &place, now);
             }

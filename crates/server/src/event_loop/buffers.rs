@@ -5,15 +5,21 @@
 //! took their last reply late wait for room. Connections that have not moved for a second are then
 //! closed, as many as it takes. Beyond the quota itself, connections are closed that have moved
 //! more recently: those first that have kept the most bytes for the longest time.
+//!
+//! What is read ahead of large values on a block file counts before it is read. From three quarters
+//! on a value has no more than the part that is sent next, and beyond the quota it waits; then
+//! connections are closed like beyond the quota, until fewer than three quarters are held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use entresol_base::Nanos;
+use entresol_service::executor::ReadRoom;
 
 use super::table::Table;
 use super::turn::After;
+use crate::connection::Connection;
 use crate::slab::Key;
 
 /// Interval between searches for connections to close while nothing forces one.
@@ -37,8 +43,11 @@ pub(super) struct BufferQuota {
     /// Bytes that the tenant's connections hold in all loops together.
     total_bytes: Arc<AtomicUsize>,
     shed_at: Nanos,
-    /// Connections of slow clients that wait for room.
+    /// Connections that wait for room: those of slow clients, and those whose next bytes are still
+    /// to be read.
     waiting: Vec<Key>,
+    /// True if any of these is to read.
+    lacks_reads: bool,
 }
 
 impl BufferQuota {
@@ -57,11 +66,34 @@ impl BufferQuota {
 
     /// Returns true if so much is held that slow clients must wait.
     pub(super) fn is_tight(&self) -> bool {
-        self.held_bytes > self.limit_bytes / 4 * 3
+        self.held_bytes > self.tight_bytes()
+    }
+
+    fn tight_bytes(&self) -> usize {
+        self.limit_bytes / 4 * 3
     }
 
     fn is_full(&self) -> bool {
         self.held_bytes > self.limit_bytes
+    }
+
+    /// Returns the room for reads of a connection counted with `before` bytes that now holds
+    /// `now`. The first reads of one have room in any case while the quota is not tight: a quarter
+    /// of it is more than they take.
+    pub(super) fn room_of(&self, before: usize, now: usize) -> ReadRoom {
+        let held = (self.held_bytes + now).saturating_sub(before);
+        let spare = self.tight_bytes().saturating_sub(held);
+        let is_tight = held > self.tight_bytes();
+        let most = if is_tight { self.limit_bytes.saturating_sub(held) } else { usize::MAX };
+        ReadRoom { most, spare }
+    }
+
+    /// Makes a connection wait until there is room for its reads.
+    pub(super) fn wait_to_read(&mut self, key: Key, connection: &mut Connection) {
+        // That it does not move is not its client's fault.
+        (connection.waits_for_room, connection.stalled_since) = (true, None);
+        self.waiting.push(key);
+        self.lacks_reads = true;
     }
 
     /// Notes that a connection counted with `before` bytes now holds `after`.
@@ -130,6 +162,7 @@ impl Table {
                 self.tight.push(place);
                 continue;
             }
+            seat.buffers.lacks_reads = false;
             for key in std::mem::take(&mut seat.buffers.waiting) {
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.waits_for_room = false;
@@ -141,10 +174,11 @@ impl Table {
     }
 
     /// Closes connections of a tenant: while slow clients have to wait, those that have not moved
-    /// for a second, the largest first; while the quota is exceeded, others too.
+    /// for a second, the largest first; while the quota is exceeded or another one needs room to
+    /// read, others too.
     fn shed(&mut self, place: usize, now: Nanos) {
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
-        let is_full = seat.buffers.is_full();
+        let (is_full, lacks_reads) = (seat.buffers.is_full(), seat.buffers.lacks_reads);
         if !seat.buffers.is_tight() || (!is_full && seat.buffers.shed_at > now) {
             return;
         }
@@ -152,7 +186,7 @@ impl Table {
         let stuck = self.connections.iter().filter(|(_, connection)| {
             connection.seat == place && connection.reads == 0 && connection.stalled_since.is_some()
         });
-        let candidate = |(key, connection): (Key, &crate::connection::Connection)| Candidate {
+        let candidate = |(key, connection): (Key, &Connection)| Candidate {
             key,
             bytes: connection.counted_bytes,
             unmoved: now.since(connection.moved_at),
@@ -162,7 +196,8 @@ impl Table {
         old.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.bytes));
         self.close_while(place, &old, BufferQuota::is_tight);
         recent.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.burden()));
-        self.close_while(place, &recent, BufferQuota::is_full);
+        let is_over = if lacks_reads { BufferQuota::is_tight } else { BufferQuota::is_full };
+        self.close_while(place, &recent, is_over);
     }
 
     /// Closes candidates in their order as long as the tenant's quota meets the condition.

@@ -300,13 +300,17 @@ impl Doors {
         let is_tls = matches!(connection.stream, Stream::Tls(_));
         connection.stranger = entrance.stranger(now, is_tls);
         table.watched |= connection.stranger.is_some();
-        let token = connection_token(key);
-        if let Err(error) = connection.stream.register(self.poll.registry(), token) {
+        if let Err(error) = self.watch(connection, connection_token(key)) {
             if let Some(times) = self.fault.occurred(now) {
                 tracing::warn!(%error, times, "cannot watch a connection; closing it");
             }
             table.close(key);
         }
+    }
+
+    /// Waits for a connection's events as well.
+    pub(super) fn watch(&self, connection: &mut Connection, token: Token) -> io::Result<()> {
+        connection.stream.register(self.poll.registry(), token)
     }
 
     /// Logs the end of a fault.

@@ -12,6 +12,7 @@ use entresol_cache::{FileIo, OldValue, PendingRead};
 use entresol_media::{Access, BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest};
 use entresol_service::tenant::Seat;
 
+use super::buffers::BufferQuota;
 use super::seats::LoopSeat;
 use super::table::Table;
 use crate::connection::Connection;
@@ -79,11 +80,23 @@ impl Reads {
         self.start(ReadFor { connection: key, part: Part::Old(Box::new(read)) }, offset, length);
     }
 
-    /// Starts the reads that bring what the connection sends next of large values.
-    pub(super) fn read_ahead(&mut self, key: Key, connection: &mut Connection) {
+    /// Starts the reads that bring what the connection sends next of large values, as far as its
+    /// tenant's buffers have room. Returns false if they have none for what it needs first.
+    pub(super) fn read_ahead(
+        &mut self,
+        key: Key,
+        connection: &mut Connection,
+        buffers: &BufferQuota,
+    ) -> bool {
+        if !connection.output.has_values() {
+            return true;
+        }
+        connection.output.let_go(connection.sent);
+        let mut room = buffers.room_of(connection.counted_bytes, connection.held_bytes());
         let mut requests = std::mem::take(&mut self.requests);
-        connection.output.read_ahead(connection.sent, &mut requests);
+        let has_room = connection.output.read_ahead(connection.sent, &mut room, &mut requests);
         self.start_all(key, requests);
+        has_room
     }
 
     /// Starts the reads and writes that the large value needs which arrives or is put together.

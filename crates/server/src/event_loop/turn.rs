@@ -169,7 +169,7 @@ impl Turns {
         let received = connection.input.data().len() + connection.session.arrived_bytes() - before;
         let mut limits = seat.limits;
         // So little is known of a new client that its first turn is a short one.
-        if is_tight || std::mem::take(&mut connection.is_fresh) {
+        if std::mem::take(&mut connection.is_fresh) || is_tight {
             limits.output_bytes = limits.output_bytes.min(SHORT_OUTPUT_BYTES);
         }
         let turn = self.executor.run(
@@ -267,8 +267,7 @@ impl Turns {
             debug_assert!(!connection.has_backlog(), "replies overtake earlier ones");
             std::mem::swap(&mut connection.output, &mut self.output);
             connection.sent = 0;
-            seat.reads.fill_holes(key, connection);
-            seat.reads.read_ahead(key, connection);
+            fill_holes(key, connection, seat);
         }
     }
 
@@ -318,10 +317,13 @@ impl Turns {
         }
         let before = connection.sent;
         let most = if ready.is_empty() { ALONE_BYTES } else { TURN_BYTES };
-        seat.reads.read_ahead(key, connection);
+        if !connection.output.holes.is_empty() {
+            return Some(fill_holes(key, connection, seat));
+        }
+        let mut has_room = seat.reads.read_ahead(key, connection, &seat.buffers);
         let transfer = connection.flush(most);
         if connection.sent > before {
-            seat.reads.read_ahead(key, connection);
+            has_room = seat.reads.read_ahead(key, connection, &seat.buffers);
         }
         let sent = connection.sent - before;
         seat.seat.counters.bytes_written.add(sent as u64);
@@ -330,7 +332,13 @@ impl Turns {
             connection.moved_at = now;
         }
         match transfer {
-            Transfer::Bytes(_) if connection.waits_for_file => Some(After::Wait),
+            Transfer::Bytes(_) if connection.waits_for_file => {
+                if !has_room {
+                    connection.waits_for_file = false;
+                    seat.buffers.wait_to_read(key, connection);
+                }
+                Some(After::Wait)
+            }
             Transfer::Bytes(_) if connection.has_backlog() => {
                 connection.is_light = ready.charge(sent, 0);
                 Some(After::Again)
@@ -365,6 +373,17 @@ impl Turns {
             self.output.bytes = bytes;
         }
     }
+}
+
+/// Starts the reads that fill the holes of a connection's replies, once its tenant's buffers have
+/// room for the beginnings of the large values among them.
+fn fill_holes(key: Key, connection: &mut Connection, seat: &mut LoopSeat) -> After {
+    if seat.reads.read_ahead(key, connection, &seat.buffers) {
+        seat.reads.fill_holes(key, connection);
+    } else {
+        seat.buffers.wait_to_read(key, connection);
+    }
+    After::Wait
 }
 
 /// Decides how a connection goes on once its requests are answered.

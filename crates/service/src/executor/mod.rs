@@ -31,7 +31,7 @@ use control::Control;
 use dump::KeyList;
 use plan::{Planned, Tail};
 
-pub use output::{Hole, Output};
+pub use output::{Hole, Output, ReadRoom};
 
 /// Limits of one turn of one connection.
 #[derive(Debug, Clone, Copy)]

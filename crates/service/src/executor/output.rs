@@ -47,6 +47,22 @@ struct Opening {
     touch: bool,
 }
 
+/// Bytes that may be read ahead of large values on a block file.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadRoom {
+    /// Bytes that may be read at most.
+    pub most: usize,
+    /// Bytes of these for more than what is needed next.
+    pub spare: usize,
+}
+
+impl ReadRoom {
+    fn take(&mut self, bytes: usize) {
+        self.most = self.most.saturating_sub(bytes);
+        self.spare = self.spare.saturating_sub(bytes);
+    }
+}
+
 /// Part of a range of the replies.
 enum Part {
     /// These bytes.
@@ -124,20 +140,43 @@ impl Output {
         is_open
     }
 
-    /// Moves the reads that bring what is sent behind byte `sent` to `out`. Before the first byte
-    /// is sent, the beginning of every value is read.
-    pub fn read_ahead(&mut self, sent: usize, out: &mut Vec<FileIo>) {
+    /// Lets go what was read of large values before byte `sent`.
+    pub fn let_go(&mut self, sent: usize) {
         let mut before = 0;
-        let is_opening = self.is_opening();
-        for Inserted { at, value, opening } in &mut self.values {
+        for Inserted { at, value, .. } in &mut self.values {
             let start = *at + before;
             before += value.len();
-            let is_next =
-                !is_opening && start <= sent + READ_AHEAD_BYTES && sent < start + value.len();
-            if opening.is_some() || is_next {
-                value.read_ahead(sent.saturating_sub(start), out);
-            }
+            value.let_go(sent.saturating_sub(start));
         }
+    }
+
+    /// Moves the reads that bring what is sent behind byte `sent` to `out`, as far as there is
+    /// room. Before the first byte is sent, the beginning of every value is read, or that of none.
+    /// Returns false if there is no room for what is needed first.
+    pub fn read_ahead(&mut self, sent: usize, room: &mut ReadRoom, out: &mut Vec<FileIo>) -> bool {
+        let is_opening = self.is_opening();
+        let is_held = |it: &Inserted| it.opening.is_some();
+        let wanted = self.values.iter().filter(|it| is_held(it)).map(|it| it.value.wanted_bytes());
+        if is_opening && wanted.sum::<usize>() > room.most {
+            return false;
+        }
+        let (mut before, mut is_first) = (0, true);
+        for it in &mut self.values {
+            let (start, len) = (it.at + before, it.value.len());
+            before += len;
+            let is_next = !is_opening && start <= sent + READ_AHEAD_BYTES && sent < start + len;
+            if !is_held(it) && !is_next {
+                continue;
+            }
+            let wanted = it.value.wanted_bytes();
+            if wanted > room.most {
+                return !is_first;
+            }
+            let asked = it.value.read_ahead(room.spare.saturating_sub(wanted), out);
+            room.take(asked);
+            is_first = false;
+        }
+        true
     }
 
     /// Returns true while the beginnings of values are read, before which nothing is sent.
