@@ -58,6 +58,8 @@ const REACHED_AT: u64 = MARK_AT + 8;
 pub(crate) struct Segment {
     number: SegmentNumber,
     store: u64,
+    /// Address of its beginning.
+    beginning: Address,
     bytes: Bytes,
     /// True if no more is written to it. It is then read by [`Segment::read_by_call`] even though
     /// it is mapped.
@@ -103,6 +105,7 @@ impl Segment {
         Segment {
             number,
             store,
+            beginning: Address::of_segment(store, number),
             bytes,
             is_flushed: AtomicBool::new(false),
             read: AtomicU64::new(0),
@@ -511,9 +514,14 @@ impl Segment {
         }
     }
 
+    /// Returns the identity of its store.
+    pub(crate) fn store(&self) -> u64 {
+        self.store
+    }
+
     /// Returns the address of a record at an offset.
     pub(crate) fn address(&self, offset: u64) -> Address {
-        Address { store: self.store, segment: self.number, offset }
+        self.beginning.at(offset)
     }
 
     /// Writes bytes. Readers must not read the range before this returns.

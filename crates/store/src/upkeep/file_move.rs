@@ -83,7 +83,7 @@ impl OpenFlushedFile {
         let directory = &place.directory;
         Ok(match self {
             OpenFlushedFile::Segment(segment) => {
-                let (store, number) = (segment.address(0).store, segment.number());
+                let (store, number) = (segment.store(), segment.number());
                 OpenFlushedFile::Segment(Arc::new(Segment::open_blocks(
                     &**directory,
                     store,

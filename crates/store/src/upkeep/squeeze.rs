@@ -263,7 +263,7 @@ fn write(
     let options = BlockOptions { create: Some(file_bytes), ..BlockOptions::default() };
     let file = place.directory.open_block_file(name, &options)?;
     let mut pieces = Pieces { buffer: file.buffer(PIECE_BYTES), file, filled: 0, offset: 0 };
-    let [lead, table] = table.encode(segment.address(0).store, segment.number(), table_at);
+    let [lead, table] = table.encode(segment.store(), segment.number(), table_at);
     let beginning = segment.beginning_with(&lead);
     pieces.push(&beginning)?;
     if table_at < FIRST_RECORD {
@@ -351,7 +351,7 @@ fn install(
     place: &Arc<OpenVolume>,
     bytes: u64,
 ) -> Result<Option<Leaving>, StoreError> {
-    let (number, store) = (segment.number(), segment.address(0).store);
+    let (number, store) = (segment.number(), segment.store());
     let name = names::of_segment(number);
     // A segment is dropped under this lock, and its file removed after that.
     let _manifest = files.manifest.lock();
