@@ -1,6 +1,6 @@
 //! Locks: simulated ones inside a [`World`](crate::world::World), those of the standard library
-//! outside. Their threads spin for a moment, and then sleep. A thread that yields instead, as in the
-//! locks of `parking_lot`, loses its turn for a slice of the scheduler each time, which is some
+//! outside. Their threads spin for a moment, and then sleep. A thread that yields instead, as in
+//! the locks of `parking_lot`, loses its turn for a slice of the scheduler each time, which is some
 //! milliseconds since Linux 6.18.
 //!
 //! Locks are not poisoned: one whose holder panics is unlocked. Inside a world a thread that keeps

@@ -9,8 +9,8 @@ use entresol_base::sync::{Condvar, Mutex};
 use crate::types::{SegmentNumber, Sequence};
 
 /// Times that a waiting thread looks before it sleeps. If the write before is still not complete by
-/// then, its thread sleeps too, for a page that is being created, or has no processor. A thread that
-/// yields instead loses its own turn for a whole slice of the scheduler (since Linux 6.18).
+/// then, its thread sleeps too, for a page that is being created, or has no processor. A thread
+/// that yields instead loses its own turn for a whole slice of the scheduler (since Linux 6.18).
 const SPINS: u32 = 256;
 /// Time after which a sleeping thread looks again.
 const SLEEP: Duration = Duration::from_millis(10);
