@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use entresol_base::mutants::{SiteKind, removed};
 use entresol_base::{ByteSize, Place};
@@ -16,7 +16,7 @@ use super::threads::{Pool, ThreadQueue};
 use super::uring::RingQueue;
 use super::{
     Alignment, Backend, BlockFile, Blocks, IoBuffer, IoQueue, IoRequest, check_depth,
-    read_out_of_blocks,
+    read_out_of_blocks, try_ring,
 };
 use crate::access::Access;
 use crate::ahead;
@@ -84,10 +84,6 @@ impl OpenFile {
         let file = self.file.try_clone()?;
         let len = AtomicU64::new(self.len());
         Ok(OpenFile { file, path: self.path.clone(), len, ..*self })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     pub(super) fn alignment(&self) -> Alignment {
@@ -173,15 +169,48 @@ fn alignment(file: &File, direct: bool) -> io::Result<Alignment> {
 #[derive(Debug)]
 pub(super) struct LocalFile {
     file: Arc<OpenFile>,
-    backend: Backend,
-    remarks: Vec<String>,
+    /// Backend that was asked for by name.
+    named: Option<Backend>,
+    /// Remarks of the opening.
+    opened: Vec<String>,
+    /// Backend of the queues. Most files are read and written by calls alone, and trying a ring
+    /// takes longer than opening a file.
+    chosen: OnceLock<Chosen>,
     /// Threads that serve all queues, started for the first one.
     pool: Mutex<Option<Arc<Pool>>>,
 }
 
+/// Backend of a file, with all remarks on the file.
+#[derive(Debug)]
+struct Chosen {
+    backend: Backend,
+    remarks: Vec<String>,
+}
+
 impl LocalFile {
-    pub(super) fn new(file: Arc<OpenFile>, backend: Backend, remarks: Vec<String>) -> LocalFile {
-        LocalFile { file, backend, remarks, pool: Mutex::new(None) }
+    pub(super) fn new(
+        file: Arc<OpenFile>,
+        named: Option<Backend>,
+        opened: Vec<String>,
+    ) -> LocalFile {
+        LocalFile { file, named, opened, chosen: OnceLock::new(), pool: Mutex::new(None) }
+    }
+
+    /// Returns the backend: io_uring if a read through it succeeds, unless one was named.
+    fn chosen(&self) -> &Chosen {
+        self.chosen.get_or_init(|| {
+            let mut remarks = self.opened.clone();
+            let backend = self.named.unwrap_or_else(|| match try_ring(&self.file) {
+                Ok(()) => Backend::IoUring,
+                Err(cause) => {
+                    remarks.push(format!(
+                        "io_uring is refused here ({cause}): a pool of threads is used"
+                    ));
+                    Backend::ThreadPool
+                }
+            });
+            Chosen { backend, remarks }
+        })
     }
 
     fn pool(&self) -> io::Result<Arc<Pool>> {
@@ -290,11 +319,11 @@ impl BlockFile for LocalFile {
     }
 
     fn backend(&self) -> Backend {
-        self.backend
+        self.chosen().backend
     }
 
     fn remarks(&self) -> &[String] {
-        &self.remarks
+        &self.chosen().remarks
     }
 
     fn path(&self) -> &Path {
@@ -302,7 +331,7 @@ impl BlockFile for LocalFile {
     }
 
     fn polled_queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
-        if self.backend != Backend::IoUring || !self.file.direct {
+        if self.backend() != Backend::IoUring || !self.file.direct {
             let text = "only requests through io_uring past the page cache are polled for";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
@@ -312,7 +341,7 @@ impl BlockFile for LocalFile {
 
     fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
         check_depth(depth)?;
-        match self.backend {
+        match self.backend() {
             Backend::IoUring => {
                 let file = Arc::clone(&self.file);
                 Ok(Box::new(RingQueue::new(file, depth, Completion::Interrupt)?))

@@ -436,7 +436,15 @@ pub(crate) fn open_on(
     let prepared = placement.prepare(path)?;
     let mut remarks = Vec::new();
     let file = OpenFile::new(path, &prepared, options.cached, &mut remarks)?;
-    let backend = choose(&file, options.backend, &mut remarks)?;
+    let backend = match options.backend {
+        BackendChoice::Auto => None,
+        BackendChoice::Threads => Some(Backend::ThreadPool),
+        BackendChoice::IoUring => {
+            let failed = |cause| FileError::IoUring { path: path.into(), cause };
+            try_ring(&file).map_err(failed)?;
+            Some(Backend::IoUring)
+        }
+    };
     let file = Arc::new(file.kept(prepared.keep()?));
     let file: Arc<dyn BlockFile> = Arc::new(LocalFile::new(file, backend, remarks));
     Ok(match drive {
@@ -447,36 +455,17 @@ pub(crate) fn open_on(
 
 /// Finds out by a real read if io_uring works for this file: some systems allow rings but refuse
 /// reads through them.
-fn choose(
-    file: &OpenFile,
-    choice: BackendChoice,
-    remarks: &mut Vec<String>,
-) -> Result<Backend, FileError> {
-    if choice == BackendChoice::Threads {
-        return Ok(Backend::ThreadPool);
+fn try_ring(file: &OpenFile) -> io::Result<()> {
+    let mut ring = RingQueue::new(Arc::new(file.duplicate()?), 1, Completion::Interrupt)?;
+    let buffer = ring.buffer(file.alignment().offset as usize);
+    let request = IoRequest { access: Access::Read, offset: 0, buffer, token: 0 };
+    let mut done = Vec::new();
+    ring.submit(request).map_err(|_| io::ErrorKind::WouldBlock)?;
+    while done.is_empty() {
+        ring.wait(None)?;
+        ring.reap(&mut done);
     }
-    let trial = || -> io::Result<()> {
-        let mut ring = RingQueue::new(Arc::new(file.duplicate()?), 1, Completion::Interrupt)?;
-        let buffer = ring.buffer(file.alignment().offset as usize);
-        let request = IoRequest { access: Access::Read, offset: 0, buffer, token: 0 };
-        let mut done = Vec::new();
-        ring.submit(request).map_err(|_| io::ErrorKind::WouldBlock)?;
-        while done.is_empty() {
-            ring.wait(None)?;
-            ring.reap(&mut done);
-        }
-        done.into_iter().try_for_each(|completion| completion.result.map(drop))
-    };
-    match (trial(), choice) {
-        (Ok(()), _) => Ok(Backend::IoUring),
-        (Err(cause), BackendChoice::IoUring) => {
-            Err(FileError::IoUring { path: file.path().into(), cause })
-        }
-        (Err(cause), _) => {
-            remarks.push(format!("io_uring is refused here ({cause}): a pool of threads is used"));
-            Ok(Backend::ThreadPool)
-        }
-    }
+    done.into_iter().try_for_each(|completion| completion.result.map(drop))
 }
 
 #[cfg(test)]
