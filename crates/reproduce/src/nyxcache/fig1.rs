@@ -1,7 +1,7 @@
 //! Figure 1: interference with one thread that loads 256 bytes.
 
 use entresol_measure::report::svg::{Axis, Line, Scale, lines};
-use entresol_media::model::memory::{AEP2, MemoryOp};
+use entresol_media::model::memory::{AEP2, MemoryOp, Parameters};
 
 use super::core::{Accesses, Beside, Measured, Scene, run};
 use crate::{Check, Outcome, Settings};
@@ -14,9 +14,13 @@ const WRITES: [f64; 9] = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0];
 
 /// Measures the victim beside a stream of `gb_s`.
 fn beside(op: MemoryOp, bytes: u64, gb_s: f64, seed: u64) -> Measured {
+    beside_on(&AEP2, op, bytes, gb_s, seed)
+}
+
+fn beside_on(device: &Parameters, op: MemoryOp, bytes: u64, gb_s: f64, seed: u64) -> Measured {
     let stream = Beside { accesses: Accesses { op, bytes }, bytes_s: gb_s * 1e9 };
     let beside = (gb_s > 0.0).then_some(stream);
-    run(&AEP2, &Scene { beside, ..Scene::alone(VICTIM, ACCESSES) }, seed)
+    run(device, &Scene { beside, ..Scene::alone(VICTIM, ACCESSES) }, seed)
 }
 
 fn p99_us(measured: &Measured) -> f64 {
@@ -156,4 +160,16 @@ pub(super) fn fig1b(settings: &Settings) -> Outcome {
             rows,
         )],
     }
+}
+
+/// Returns what 1 GB/s of writes costs the victim over what 8 GB/s of reads cost it, if reads keep
+/// this share of the medium's time beside writes.
+#[cfg(test)]
+pub(super) fn cost_of_writes_over_reads(read_share_milli: u64, seed: u64) -> f64 {
+    use entresol_media::model::memory::Module;
+
+    let device = Parameters { module: Module { read_share_milli, ..AEP2.module }, ..AEP2 };
+    let gb_s = |op, load| beside_on(&device, op, 256, load, seed).gb_s;
+    let alone = gb_s(MemoryOp::Load, 0.0);
+    (alone - gb_s(MemoryOp::NtStore, 1.0)) / (alone - gb_s(MemoryOp::Load, 8.0))
 }

@@ -1,6 +1,5 @@
 //! Figure 9: equal slowdown.
 
-use entresol_sharing::settings::FairSettings;
 use entresol_sharing::{PolicySettings, TenantId};
 
 use super::scene::{Phase, Story};
@@ -44,16 +43,12 @@ fn unfairness([a, b]: [f64; 2]) -> f64 {
     (a / b).max(b / a)
 }
 
-fn fair() -> PolicySettings {
-    PolicySettings::Fair(FairSettings::default())
-}
-
 pub(super) fn fig9a(settings: &Settings) -> Outcome {
     let device = Device::slower(SLOWER, settings.seed);
     let phases = [device.gets(LIGHT_THREADS, BYTES), device.gets(INTENSIVE_THREADS, BYTES)];
     let alone = alone(&device, phases);
     let none = both(&device, PolicySettings::None, phases, 0.5);
-    let story = both(&device, fair(), phases, END + 1.0);
+    let story = both(&device, PolicySettings::Fair(device.fair()), phases, END + 1.0);
     let before = slowdowns(&none, alone, 0.1, 0.5);
     let after = slowdowns(&story, alone, SETTLED, END + 1.0);
     let series = |id, alone: f64| {
@@ -75,6 +70,7 @@ pub(super) fn fig9a(settings: &Settings) -> Outcome {
                  outside the controller."
             ),
             device.told(),
+            device.told_pauses(),
         ],
         checks,
         drawings: vec![drawing_beside(
@@ -105,7 +101,7 @@ pub(super) fn fig9b(settings: &Settings) -> Outcome {
             let alone = alone(&device, phases);
             let none = both(&device, PolicySettings::None, phases, 0.4);
             let none = unfairness(slowdowns(&none, alone, 0.1, 0.4));
-            let story = both(&device, fair(), phases, END);
+            let story = both(&device, PolicySettings::Fair(device.fair()), phases, END);
             let ours = unfairness(slowdowns(&story, alone, SETTLED, END));
             let what = format!("{mix}, {threads} loops");
             if none > worst.0 {
@@ -140,6 +136,7 @@ pub(super) fn fig9b(settings: &Settings) -> Outcome {
                  unfairness is the larger slowdown over the smaller, from {SETTLED} s on."
             ),
             device.told(),
+            device.told_pauses(),
         ],
         checks,
         drawings: vec![drawing_beside(
@@ -148,5 +145,58 @@ pub(super) fn fig9b(settings: &Settings) -> Outcome {
             &rows,
             &[level("no policy, at most", 1.0, 8.0, 2.4), level("fair, at most", 1.0, 8.0, FAIR)],
         )],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_sharing::settings::FairSettings;
+
+    use super::super::fig1;
+    use super::*;
+
+    /// Returns the unfairness without a policy beside 8 loops of B.
+    fn unheld(device: &Device, gets: f64) -> f64 {
+        let intensive = Phase { gets, ..device.gets(INTENSIVE_THREADS, BYTES) };
+        let phases = [device.gets(LIGHT_THREADS, BYTES), intensive];
+        let none = both(device, PolicySettings::None, phases, 0.4);
+        unfairness(slowdowns(&none, alone(device, phases), 0.1, 0.4))
+    }
+
+    /// Proves the reason in `expected-failures.toml`: figures 1a and 9b ask for different values of
+    /// one number of the model, the share of the medium's time that reads keep beside writes.
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_no_share_of_reads_suits_both_figure_1a_and_figure_9b() {
+        let gets = unheld(&Device::slower(SLOWER, 1), 1.0);
+        for share_milli in [250, 333, 400, 500] {
+            let device = Device::slower(SLOWER, 1).with_read_share(share_milli);
+            let [half, sets] = [0.5, 0.0].map(|part| unheld(&device, part));
+            let cost = fig1::cost_of_writes_over_reads(share_milli, 1);
+            println!(
+                "reads keep {share_milli} thousandths: unfairness beside gets {gets:.2}, half \
+                 {half:.2}, sets {sets:.2}; figure 1a: {cost:.2}"
+            );
+            let suits_9b = gets > half.max(sets) && (2.4 * 0.8..2.4 * 1.2).contains(&gets);
+            let suits_1a = (0.75..1.25).contains(&cost);
+            assert_eq!(suits_9b, share_milli == 500, "{share_milli}: {half}, {sets}");
+            assert_eq!(suits_1a, share_milli == 250, "{share_milli}: {cost}");
+        }
+    }
+
+    /// Proves that pauses must be stretched like the device.
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_pauses_of_a_millisecond_are_too_short_for_a_slowed_device() {
+        let device = &Device::slower(SLOWER, 1);
+        let intensive = device.sets(INTENSIVE_THREADS, BYTES);
+        let phases = [device.gets(LIGHT_THREADS, BYTES), intensive];
+        let alone = alone(device, phases);
+        let short = PolicySettings::Fair(FairSettings::default());
+        let [short, long] = [short, PolicySettings::Fair(device.fair())].map(|policy| {
+            unfairness(slowdowns(&both(device, policy, phases, END), alone, 2.0, END))
+        });
+        println!("unfairness beside 8 loops of sets: {short:.3}, with stretched pauses {long:.3}");
+        assert!(short > FAIR && long < FAIR, "{short}, {long}");
     }
 }
