@@ -36,13 +36,11 @@ impl Condvar {
     /// Unlocks the mutex, waits to be notified, and locks it again.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        match (Schedule::current(), guard.inner.take()) {
-            (Some(schedule), inner) => {
-                guard.inner = inner;
+        match Schedule::current() {
+            Some(schedule) => {
                 self.wait_simulated(&schedule, guard, Location::caller(), None);
             }
-            (None, Some(inner)) => guard.inner = Some(unpoisoned(self.inner.wait(inner))),
-            (None, None) => unreachable!("the guard is waiting already"),
+            None => guard.inner = Some(unpoisoned(self.inner.wait(guard.take()))),
         }
     }
 
@@ -61,17 +59,13 @@ impl Condvar {
     /// Waits like [`Condvar::wait`], but for at most `time`.
     #[track_caller]
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> Woken {
-        let timed_out = match (Schedule::current(), guard.inner.take()) {
-            (Some(schedule), inner) => {
-                guard.inner = inner;
-                self.wait_simulated(&schedule, guard, Location::caller(), Some(time))
-            }
-            (None, Some(inner)) => {
-                let (inner, woken) = unpoisoned(self.inner.wait_timeout(inner, time));
+        let timed_out = match Schedule::current() {
+            Some(schedule) => self.wait_simulated(&schedule, guard, Location::caller(), Some(time)),
+            None => {
+                let (inner, woken) = unpoisoned(self.inner.wait_timeout(guard.take(), time));
                 guard.inner = Some(inner);
                 woken.timed_out()
             }
-            (None, None) => unreachable!("the guard is waiting already"),
         };
         if timed_out { Woken::TimedOut } else { Woken::Notified }
     }

@@ -43,18 +43,17 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let inner = match Schedule::is_inside() {
             true => self.lock_inside(Location::caller()),
-            false => Some(unpoisoned(self.inner.lock())),
+            false => unpoisoned(self.inner.lock()),
         };
-        MutexGuard { mutex: self, inner }
+        MutexGuard { mutex: self, inner: Some(inner) }
     }
 
     /// Apart from [`Mutex::lock`], so that code outside worlds pays for one check only.
     #[cold]
-    fn lock_inside(&self, place: Place) -> Option<std::sync::MutexGuard<'_, T>> {
-        match Schedule::current() {
-            Some(schedule) => self.lock_simulated(&schedule, place),
-            None => Some(unpoisoned(self.inner.lock())),
-        }
+    fn lock_inside(&self, place: Place) -> std::sync::MutexGuard<'_, T> {
+        let Some(schedule) = Schedule::current() else { return unpoisoned(self.inner.lock()) };
+        let wait = Wait { subject: self.subject(), place, until: None };
+        simulated::acquire(&schedule, &self.waiting, wait, || self.try_lock_inner())
     }
 
     /// Locks the mutex if it is free.
@@ -80,15 +79,6 @@ impl<T: ?Sized> Mutex<T> {
         unpoisoned(self.inner.get_mut())
     }
 
-    fn lock_simulated(
-        &self,
-        schedule: &Schedule,
-        place: Place,
-    ) -> Option<std::sync::MutexGuard<'_, T>> {
-        let wait = Wait { subject: self.subject(), place, until: None };
-        simulated::acquire(schedule, &self.waiting, wait, || self.try_lock_inner())
-    }
-
     /// Locks the inner mutex if it is free.
     pub(super) fn try_lock_inner(&self) -> Option<std::sync::MutexGuard<'_, T>> {
         try_unpoisoned(self.inner.try_lock())
@@ -99,7 +89,15 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-impl<T: ?Sized> MutexGuard<'_, T> {
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// Takes the locked guard for a wait, after which it is put back.
+    pub(super) fn take(&mut self) -> std::sync::MutexGuard<'a, T> {
+        match self.inner.take() {
+            Some(guard) => guard,
+            None => unreachable!("the guard is waiting already"),
+        }
+    }
+
     /// Unlocks the mutex and wakes a waiting thread.
     #[inline]
     pub(super) fn unlock(&mut self) {

@@ -49,9 +49,9 @@ impl<T: ?Sized> RwLock<T> {
                 let wait = self.wait(Subject::Read, Location::caller());
                 simulated::acquire(&schedule, &self.waiting, wait, || self.share())
             }
-            None => Some(unpoisoned(self.inner.read())),
+            None => unpoisoned(self.inner.read()),
         };
-        RwLockReadGuard { lock: self, inner }
+        RwLockReadGuard { lock: self, inner: Some(inner) }
     }
 
     /// Waits until the lock is free, and locks it for writing.
@@ -60,9 +60,9 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let inner = match Schedule::current() {
             Some(schedule) => self.write_simulated(&schedule, Location::caller()),
-            None => Some(unpoisoned(self.inner.write())),
+            None => unpoisoned(self.inner.write()),
         };
-        RwLockWriteGuard { lock: self, inner }
+        RwLockWriteGuard { lock: self, inner: Some(inner) }
     }
 
     /// Locks for reading if no writer holds the lock or waits for readers to leave.
@@ -99,15 +99,15 @@ impl<T: ?Sized> RwLock<T> {
         &self,
         schedule: &Schedule,
         place: Place,
-    ) -> Option<std::sync::RwLockWriteGuard<'_, T>> {
+    ) -> std::sync::RwLockWriteGuard<'_, T> {
         schedule.step(place);
         let wait = self.wait(Subject::Write, place);
-        let _claim = simulated::wait_for(schedule, &self.waiting, wait, || self.claim())?;
+        let _claim = simulated::wait_for(schedule, &self.waiting, wait, || self.claim());
         let wait = self.wait(Subject::Readers, place);
         let try_take = || try_unpoisoned(self.inner.try_write());
-        let guard = simulated::wait_for(schedule, &self.waiting, wait, try_take)?;
+        let guard = simulated::wait_for(schedule, &self.waiting, wait, try_take);
         schedule.hold(self.subject(Subject::Write), place);
-        Some(guard)
+        guard
     }
 
     /// Returns true if a thread holds the lock for writing.

@@ -48,40 +48,37 @@ impl Drop for Attempts<'_> {
     }
 }
 
-/// Takes a lock for the running simulated thread, which may have to wait. Returns `None` if the
-/// time ran out.
+/// Takes a lock for the running simulated thread, which may have to wait.
 pub(super) fn acquire<G>(
     schedule: &Schedule,
     waiting: &AtomicU32,
     wait: Wait,
     try_take: impl Fn() -> Option<G>,
-) -> Option<G> {
+) -> G {
     schedule.step(wait.place);
-    let guard = wait_for(schedule, waiting, wait, try_take)?;
+    let guard = wait_for(schedule, waiting, wait, try_take);
     schedule.hold(wait.subject, wait.place);
-    Some(guard)
+    guard
 }
 
-/// Tries until it succeeds, and waits in between. Returns `None` if the time ran out.
+/// Tries until it succeeds, and waits in between.
 #[inline]
 pub(super) fn wait_for<G>(
     schedule: &Schedule,
     waiting: &AtomicU32,
     wait: Wait,
     try_take: impl Fn() -> Option<G>,
-) -> Option<G> {
+) -> G {
     let mut attempts = Attempts::new(schedule, waiting, wait.subject);
     loop {
         if let Some(taken) = attempts.attempt(&try_take) {
-            return Some(taken);
+            return taken;
         }
         waiting.fetch_add(1, Relaxed);
         let woken = schedule.wait(wait);
         waiting.fetch_sub(1, Relaxed);
-        match woken {
-            Woken::Notified => {}
-            Woken::TimedOut => return None,
-            Woken::Cancelled => schedule.unwind(),
+        if woken == Woken::Cancelled {
+            schedule.unwind();
         }
     }
 }
