@@ -57,7 +57,15 @@ impl Window {
     }
 
     /// Returns a range of a segment, and reads it first with some of the bytes behind it.
-    fn read(&mut self, segment: &Segment, offset: u64, len: u64) -> Result<&[u8], StoreError> {
+    ///
+    /// # Errors
+    /// Fails if the disk fails, or if the segment is shorter.
+    pub(crate) fn read(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        len: u64,
+    ) -> Result<&[u8], StoreError> {
         if self.get(offset, len).is_none() {
             let room = segment.len().saturating_sub(offset);
             let page = PAGE_BYTES - offset % PAGE_BYTES;

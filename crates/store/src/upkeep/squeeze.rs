@@ -17,6 +17,7 @@ use entresol_media::{BlockFile, BlockOptions, IoBuffer};
 
 use crate::StoreError;
 use crate::names;
+use crate::segment::groups::Window;
 use crate::segment::record::{HEADER_BYTES, Header, Kind, Record};
 use crate::segment::table::{Table, TablePlaces};
 use crate::segment::{FIRST_RECORD, Segment};
@@ -29,8 +30,6 @@ use crate::volumes::{Leaving, MoveCause, OpenVolume, Planned};
 
 /// Bytes written at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Bytes read at once.
-const WINDOW_BYTES: u64 = 256 << 10;
 /// One part of a segment in so many must come free by squeezing it.
 pub(super) const GAIN_PARTS: u64 = 8;
 
@@ -149,54 +148,19 @@ impl Records {
             })?;
             return Ok(Some(records));
         };
-        let mut window = Window::new(segment);
+        let mut window = Window::default();
         for (offset, lies) in table.all() {
-            let header = window.read(lies, HEADER_BYTES)?.first_chunk().and_then(Header::decode);
+            let header = window.read(segment, lies, HEADER_BYTES as u64)?.first_chunk();
+            let header = header.and_then(Header::decode);
             let len = header.and_then(|it| u32::try_from(it.bytes()).ok());
             let Some(len) = len else { return Ok(None) };
-            let bytes = window.read(lies, len as usize)?;
+            let bytes = window.read(segment, lies, u64::from(len))?;
             let place = RecordPlace { segment: segment.number(), offset, bytes: len };
             let record = Record::decode(segment.address(offset), bytes);
             let Some(record) = record else { return Ok(None) };
             records.add(place, lies, &record);
         }
         Ok(Some(records))
-    }
-}
-
-/// Part of a segment that was read at once. Records are read in the order in which they lie, and
-/// one read of the disk for each of them would take most of the time.
-struct Window<'a> {
-    segment: &'a Segment,
-    offset: u64,
-    bytes: Vec<u8>,
-}
-
-impl<'a> Window<'a> {
-    fn new(segment: &'a Segment) -> Window<'a> {
-        Window { segment, offset: 0, bytes: Vec::new() }
-    }
-
-    /// Returns `len` bytes at `offset`.
-    ///
-    /// # Errors
-    /// Fails if the disk fails, or if the segment is shorter.
-    fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
-        let is_inside = |from: usize| from + len <= self.bytes.len();
-        let from = offset.checked_sub(self.offset).map(|from| from as usize);
-        if let Some(from) = from.filter(|from| is_inside(*from)) {
-            return Ok(&self.bytes[from..from + len]);
-        }
-        let left = self.segment.len().saturating_sub(offset);
-        let wide = left.min(WINDOW_BYTES).max(len as u64) as usize;
-        self.bytes.clear();
-        self.offset = offset;
-        if self.segment.read_by_call(offset, wide, &mut self.bytes).is_err() {
-            // The disk may fail behind these bytes.
-            self.bytes.clear();
-            self.segment.read_by_call(offset, len, &mut self.bytes)?;
-        }
-        Ok(&self.bytes[..len])
     }
 }
 
@@ -270,9 +234,9 @@ fn write(
         pieces.push(&table)?;
     }
     pieces.fill_up_to(FIRST_RECORD)?;
-    let mut window = Window::new(segment);
+    let mut window = Window::default();
     for LiveRecord { place, lies } in live {
-        let record = window.read(*lies, place.bytes as usize)?;
+        let record = window.read(segment, *lies, u64::from(place.bytes))?;
         // There is no other copy once this one is installed.
         if Record::decode(segment.address(place.offset), record).is_none() {
             return Err(segment.damaged(*lies, "the record was whole, and is damaged now"));
