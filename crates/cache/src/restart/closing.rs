@@ -39,15 +39,19 @@ impl Closing {
     /// Returns true if neither the records nor the closing block are written over values or each
     /// other.
     pub(crate) fn fits(&self, segment_bytes: u64) -> bool {
-        let block_at = segment_bytes.checked_sub(BLOCK_BYTES as u64);
-        block_at.is_some_and(|at| self.records_at() + self.records.len() as u64 <= at)
+        self.end() <= self.block_at(segment_bytes)
     }
 
     /// Neither the records nor the closing block are written over values or each other.
     pub(crate) fn assert_fits(&self, segment_bytes: u64) {
-        let (end, block) =
-            (self.records_at() + self.records.len() as u64, self.block_at(segment_bytes));
-        assert!(end <= block, "records end at {end}, behind their closing block at {block}");
+        let (end, block) = (self.end(), self.block_at(segment_bytes));
+        let fits = self.fits(segment_bytes);
+        assert!(fits, "records end at {end}, behind their closing block at {block}");
+    }
+
+    /// Returns the offset behind the records in the segment.
+    fn end(&self) -> u64 {
+        self.records_at() + self.records.len() as u64
     }
 
     /// Offset of the closing block in the segment.
