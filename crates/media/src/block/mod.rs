@@ -152,6 +152,9 @@ pub struct BlockOptions {
     /// Lengthens a file that is shorter than `create` instead of refusing it. No file is ever
     /// shortened.
     pub grow: bool,
+    /// Leaves a new file to its first sync, and its name to the directory's: for files that count
+    /// only once they are complete. Otherwise it is durable, with its length, once it is open.
+    pub unsynced: bool,
     /// First eight bytes of the file. A new file gets them; a file that begins otherwise is refused
     /// and left alone. A block device may also begin with 4 KiB of zeroes.
     pub magic: Option<[u8; 8]>,
@@ -445,7 +448,8 @@ pub(crate) fn open_on(
             Some(Backend::IoUring)
         }
     };
-    let file = Arc::new(file.kept(prepared.keep()?));
+    let kept = if options.unsynced { prepared.keep_unsynced() } else { prepared.keep() };
+    let file = Arc::new(file.kept(kept?));
     let file: Arc<dyn BlockFile> = Arc::new(LocalFile::new(file, backend, remarks));
     Ok(match drive {
         None => file,

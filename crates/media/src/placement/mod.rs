@@ -223,6 +223,16 @@ pub(crate) struct Prepared {
     read_only: bool,
 }
 
+/// Files that are synced when they are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Synced {
+    All,
+    /// Those that were made or have grown.
+    New,
+    /// Those that existed with their length.
+    Found,
+}
+
 #[derive(Debug)]
 struct UndoAt {
     undo: Undo,
@@ -376,38 +386,42 @@ impl Prepared {
 
     /// Gives the file its name, makes it durable, and hands it over.
     pub(crate) fn keep(self) -> Result<File, FileError> {
-        self.keep_with(|file| file.sync_data())
+        self.keep_with(Synced::All)
     }
 
     /// Gives a new file its name and hands it over, without waiting for a sync of a file that
     /// existed with its length: for media that promise nothing when the machine fails.
     pub(crate) fn keep_as_found(self) -> Result<File, FileError> {
-        self.keep_with(|_| Ok(()))
+        self.keep_with(Synced::New)
     }
 
-    fn keep_with(
-        mut self,
-        sync_found: impl FnOnce(&File) -> io::Result<()>,
-    ) -> Result<File, FileError> {
+    /// Gives a new file its name and hands it over, without waiting for a sync of either: for files
+    /// that count only once they are complete.
+    pub(crate) fn keep_unsynced(self) -> Result<File, FileError> {
+        self.keep_with(Synced::Found)
+    }
+
+    fn keep_with(mut self, synced: Synced) -> Result<File, FileError> {
         let path = self.path().to_path_buf();
         let place = path.as_path();
         let io = |doing| move |cause| FileError::Io { doing, path: place.into(), cause };
-        let synced = match self.undo.undo {
+        let done = match self.undo.undo {
             // A file opened for reads only has nothing of this process to make durable.
-            Undo::Nothing if self.read_only => Ok(()),
+            Undo::Nothing if self.read_only || synced == Synced::New => Ok(()),
             // Its bytes and length may be those of a process that died before it synced them.
             // Nothing depends on the rest of its metadata, so `sync_data` is enough.
-            Undo::Nothing => sync_found(&self.file),
+            Undo::Nothing => self.file.sync_data(),
+            _ if synced == Synced::Found => Ok(()),
             _ => self.file.sync_all(),
         };
-        synced.map_err(io("sync"))?;
+        done.map_err(io("sync"))?;
         if let Undo::Unnamed = self.undo.undo {
             let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             rustix::fs::linkat(CWD, unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW)
                 .map_err(|errno| io("make")(errno.into()))?;
             self.undo.undo = Undo::Remove;
         }
-        if !matches!(self.undo.undo, Undo::Nothing) {
+        if !matches!(self.undo.undo, Undo::Nothing) && synced != Synced::Found {
             files::sync_directory_of(&path).map_err(io("sync the directory of"))?;
         }
         self.undo.undo = Undo::Nothing;

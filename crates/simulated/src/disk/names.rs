@@ -285,7 +285,8 @@ impl Machine {
         }
     }
 
-    /// Makes a file. Its length and its first bytes are durable before it gets its name.
+    /// Makes a file. Unless it is to stay unsynced, its length and its first bytes are durable
+    /// before it gets its name.
     fn make_file(
         &self,
         inside: Inside<'_>,
@@ -298,7 +299,7 @@ impl Machine {
         };
         let node = self.core.state().tree.add_file(0, self.power.tick());
         self.core.state().tree.open(node);
-        let made = self.fill(node, path, bytes, options.magic).and_then(|()| {
+        let made = self.fill(node, path, bytes, options).and_then(|()| {
             self.call(Call::Create, path).map_err(failed("make", path))?;
             self.change(inside, Change::Put(name.to_owned(), node), Location::caller());
             Ok(node)
@@ -309,20 +310,23 @@ impl Machine {
         made
     }
 
-    /// Gives a new, empty or growing file its length, and makes that durable.
+    /// Gives a new, empty or growing file its length, and makes that durable if it should be.
     fn fill(
         &self,
         node: NodeId,
         path: &Path,
         bytes: u64,
-        magic: Option<[u8; 8]>,
+        options: &BlockOptions,
     ) -> Result<(), FileError> {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
         let before = self.core.state().tree.file(node).map_or(0, super::file::File::len);
         self.set_len(node, path, bytes)?;
-        if let (Some(magic), 0) = (magic, before) {
+        if let (Some(magic), 0) = (options.magic, before) {
             let effect = self.begin(Call::Write, path).map_err(failed("write", path))?;
             self.write(node, 0, &magic, effect).map_err(failed("write", path))?;
+        }
+        if options.unsynced {
+            return Ok(());
         }
         self.sync_file(node, path, Location::caller()).map_err(failed("sync", path))
     }
@@ -345,7 +349,7 @@ impl Machine {
         }
         match options.create {
             Some(bytes) if options.grow || len == 0 => {
-                let filled = self.fill(node, path, bytes, options.magic);
+                let filled = self.fill(node, path, bytes, options);
                 if filled.is_err() && !self.core.world().crashed() {
                     let order = self.power.tick();
                     self.core.state().tree.resize(node, |file| file.set_len(len, order));

@@ -56,7 +56,8 @@ pub(crate) fn copy(
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool, StoreError> {
     let bytes = from.bytes();
-    let options = BlockOptions { create: Some(bytes), ..BlockOptions::default() };
+    let create = Some(bytes);
+    let options = BlockOptions { create, unsynced: true, ..BlockOptions::default() };
     let file = to.open_block_file(name, &options)?;
     let mut buffer = file.buffer(PIECE_BYTES);
     let mut offset = 0;

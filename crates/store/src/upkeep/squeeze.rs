@@ -224,7 +224,8 @@ fn write(
     let TablePlaces { table: table_at, copy, file_bytes } = table.places(end);
     // An earlier attempt may have left one of another length.
     place.directory.remove(name)?;
-    let options = BlockOptions { create: Some(file_bytes), ..BlockOptions::default() };
+    let create = Some(file_bytes);
+    let options = BlockOptions { create, unsynced: true, ..BlockOptions::default() };
     let file = place.directory.open_block_file(name, &options)?;
     let mut pieces = Pieces { buffer: file.buffer(PIECE_BYTES), file, filled: 0, offset: 0 };
     let [lead, table] = table.encode(segment.store(), segment.number(), table_at);

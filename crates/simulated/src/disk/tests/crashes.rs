@@ -113,6 +113,22 @@ fn a_new_file_has_its_first_bytes_before_it_has_its_name() {
 }
 
 #[test]
+fn an_unsynced_new_file_has_its_length_and_bytes_once_it_is_synced() {
+    let disk = disk();
+    let root = disk.root();
+    let options = BlockOptions { unsynced: true, ..options(BLOCK as u64) };
+    let file = root.open_block_file("a", &options).expect("makes");
+    let lengths = || -> BTreeSet<Option<usize>> {
+        crashed(&disk).iter().map(|contents| contents.get("a").map(Vec::len)).collect()
+    };
+    root.sync().expect("syncs");
+    assert_eq!(lengths(), BTreeSet::from([Some(0), Some(BLOCK)]), "only the name is durable");
+    write(&file, 0, 1, 5);
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[5]]));
+}
+
+#[test]
 fn a_rename_is_there_or_not_and_others_do_not_wait_for_it() {
     let disk = disk();
     let root = disk.root();

@@ -197,6 +197,28 @@ fn what_a_run_says_of_itself_is_so() {
 }
 
 #[test]
+fn a_run_takes_no_more_of_the_disk_than_it_has_written_and_is_about_to_write() {
+    let disk = disk();
+    let options = RunOptions::default();
+    let piece = options.write_bytes as u64;
+    let mut writer = RunWriter::create(&disk.root(), NUMBER, KVS, options).expect("makes");
+    let value = [7; 1000];
+    for number in 0..5000_u64 {
+        let key = number.to_be_bytes();
+        let version = Entry {
+            key: &key,
+            sequence: Sequence(1 + number),
+            expiry: Expiry::NEVER,
+            value: Value::Inline(&value),
+        };
+        writer.push(&version).expect("writes");
+        let most = writer.bytes() + piece;
+        assert!(disk.used_bytes() <= most, "{} bytes for {most}", disk.used_bytes());
+    }
+    assert!(writer.bytes() > 4 << 20);
+}
+
+#[test]
 fn names_of_files_are_those_of_runs() {
     assert_eq!(names::of_run(NUMBER), "run-000000000000002a");
     assert_eq!(names::run_number("run-000000000000002a"), Some(NUMBER));

@@ -13,8 +13,6 @@ use crate::types::{Mark, PAGE_BYTES, RunNumber};
 use crate::run::format::block::Address;
 use crate::run::format::ends::{MAGIC, mark_behind};
 
-/// Most bytes by which the file grows at once; up to this, it grows by its own length.
-const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// One part in so many of the free room may be taken before it is needed. A compaction that makes
 /// room on a full disk needs nearly all of it for other files.
 const FREE_PART: u64 = 8;
@@ -52,9 +50,11 @@ impl Output {
             let what = format!("{} exists already", directory.path().join(&name).display());
             return Err(StoreError::Internal { what });
         }
-        let is_small = free_part(&**directory) < write_bytes as u64;
+        let free = directory.free_bytes().map_or(u64::MAX, |bytes| bytes / FREE_PART);
+        let is_small = free < write_bytes as u64;
         let options = BlockOptions {
             create: Some(if is_small { PAGE_BYTES } else { write_bytes } as u64),
+            unsynced: true,
             magic: Some(MAGIC),
             ..BlockOptions::default()
         };
@@ -160,7 +160,10 @@ impl Output {
         if self.filled == 0 {
             return Ok(());
         }
-        self.grow(self.offset + self.filled as u64)?;
+        let end = self.offset + self.filled as u64;
+        if end > self.file()?.len() {
+            self.file()?.set_len(end)?;
+        }
         self.count(self.file()?.len());
         let whole = self.buffer.len();
         self.buffer.set_len(self.filled);
@@ -173,21 +176,6 @@ impl Output {
         Ok(())
     }
 
-    /// Extends the file up to `end` and, if there is room, further for the bytes that follow.
-    fn grow(&self, end: u64) -> Result<(), StoreError> {
-        let file = self.file()?;
-        let length = file.len();
-        if end <= length {
-            return Ok(());
-        }
-        let growth = length.min(GROWTH_BYTES_MAX).min(free_part(&*self.directory));
-        let generous = end.max(length + growth / PAGE_BYTES as u64 * PAGE_BYTES as u64);
-        if file.set_len(generous).is_err() {
-            file.set_len(end)?;
-        }
-        Ok(())
-    }
-
     fn file(&self) -> Result<&Arc<dyn BlockFile>, StoreError> {
         let gone = || StoreError::Internal { what: "a run is written after its end".to_owned() };
         self.file.as_ref().ok_or_else(gone)
@@ -196,11 +184,6 @@ impl Output {
     fn failed(&self, doing: &'static str, cause: std::io::Error) -> StoreError {
         StoreError::Io { doing, path: self.path.clone(), offset: self.offset, cause }
     }
-}
-
-/// Returns the bytes that a file may take before they are needed.
-fn free_part(directory: &dyn Directory) -> u64 {
-    directory.free_bytes().map_or(u64::MAX, |bytes| bytes / FREE_PART)
 }
 
 impl Drop for Output {
