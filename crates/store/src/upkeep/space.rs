@@ -14,8 +14,8 @@ use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, SegmentNumber, Sequence};
 use crate::version::files::{Files, LiveBytes, live_segments};
-use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max};
-use crate::version::view::{View, ViewRun};
+use crate::version::sample::{LiveEstimate, Sampler, Superseded, bytes_of, keys_max};
+use crate::version::view::View;
 use crate::volumes::{SpaceFacts, SpaceGauge};
 
 /// Least number of zeros in which the hashes of sampled writes end: a sampled write costs as much
@@ -92,12 +92,16 @@ impl Space {
         let mut superseded = self.superseded.lock();
         let view = files.current.get();
         let estimate = LiveEstimate::of(&view);
+        let rewritten = view.runs.iter().map(|(kvs, runs)| {
+            let superseded = estimate.superseded.runs.get(kvs).copied().unwrap_or_default();
+            bytes_of(runs).saturating_sub(superseded)
+        });
         let facts = SpaceFacts {
             bound,
             flushed_bytes: estimate.bytes,
             added_bytes: 0,
             inline_bytes: estimate.inline_bytes,
-            runs_bytes: view.runs.values().map(|runs| bytes_of(runs)).max().unwrap_or_default(),
+            rewritten_bytes: rewritten.max().unwrap_or_default(),
             value_bytes: view.segments.values().map(|segment| segment.len()).sum(),
             are_squeezed: !files.volumes.are_durable_at_once(),
         };
@@ -192,6 +196,11 @@ impl Space {
         segments.filter_map(|segment| superseded.values.get(&segment.number())).sum()
     }
 
+    /// Returns the bytes of the runs of a `Kvs` that a compaction of all of them leaves out.
+    pub(crate) fn superseded_runs(&self, kvs: KvsId) -> u64 {
+        self.superseded.lock().runs.get(&kvs).copied().unwrap_or_default()
+    }
+
     /// Returns the bytes in the runs of a `Kvs` that are superseded.
     pub(crate) fn superseded_inline(&self, kvs: KvsId) -> u64 {
         self.superseded.lock().inline.get(&kvs).copied().unwrap_or_default()
@@ -230,8 +239,4 @@ impl SampledWrites {
     fn facts(&self) -> SpaceFacts {
         SpaceFacts { added_bytes: self.added << self.zeros, ..self.facts }
     }
-}
-
-fn bytes_of(runs: &[ViewRun]) -> u64 {
-    runs.iter().map(|run| run.run.summary().file_bytes).sum()
 }

@@ -188,10 +188,14 @@ fn live_records(view: &View, segment: &Segment) -> Result<Option<Vec<LiveRecord>
                     live.push(LiveRecord { place: record.place, lies: record.lies });
                 }
             }
+            if segment.table().is_some() {
+                break;
+            }
             is_newest = false;
         }
     }
-    // A table has all records. Without one, damage may hide some.
+    // A table has all records. Without one, damage may hide some, and all that leads into the
+    // segment is counted.
     let leads = || live_segments(view).get(&segment.number()).copied().unwrap_or_default();
     let is_certain = segment.table().is_some()
         || found_bytes == leads()

@@ -71,6 +71,8 @@ pub(crate) struct Superseded {
     pub(crate) values: BTreeMap<SegmentNumber, u64>,
     /// Bytes of keys and values in the runs of each `Kvs`.
     pub(crate) inline: BTreeMap<KvsId, u64>,
+    /// Bytes of the files of the runs of each `Kvs`: a compaction of all of them writes the rest.
+    pub(crate) runs: BTreeMap<KvsId, u64>,
 }
 
 impl<'a> Sampler<'a> {
@@ -142,6 +144,7 @@ impl LiveEstimate {
             all.inline_bytes += overlap.live.1 as u64;
             let inline = (overlap.inline - overlap.live.1).max(0.0) as u64;
             all.superseded.inline.insert(*kvs, inline);
+            all.superseded.runs.insert(*kvs, (bytes_of(runs) as f64 * overlap.repeated()) as u64);
             for (segment, bytes) in overlap.superseded {
                 *all.superseded.values.entry(segment).or_default() += bytes;
             }
@@ -167,6 +170,8 @@ struct Overlap {
     zeros: u32,
     /// Newest version of each of these, by its hash.
     newest: HashMap<u64, SampledKey>,
+    /// Number of their versions in all runs.
+    versions: u64,
     /// True if all runs have a sample.
     is_known: bool,
 }
@@ -185,6 +190,14 @@ impl Overlap {
             }
         }
         overlap
+    }
+
+    /// Returns the share of versions that newer ones of the same keys supersede.
+    fn repeated(&self) -> f64 {
+        match self.is_known && self.versions > 0 {
+            true => 1.0 - self.newest.len() as f64 / self.versions as f64,
+            false => 0.0,
+        }
     }
 
     /// Adds a run without a sample. All of it is live, or supersedes that much of an older one.
@@ -206,6 +219,7 @@ impl Overlap {
         let of_run = sample.keys.iter().filter(|key| key.hash.trailing_zeros() >= zeros);
         for key in of_run {
             taken += 1;
+            self.versions += 1;
             let before = match self.newest.entry(key.hash) {
                 Occupied(mut before) => Some(before.insert(*key)),
                 Vacant(free) => {
@@ -235,5 +249,37 @@ impl Overlap {
         self.live.0 = (self.live.0 + sample.user_bytes as f64 - of_all(killed)).max(0.0);
         self.live.1 += sample.inline_bytes as f64 - of_all(killed_inline);
         self.live.1 = self.live.1.clamp(0.0, self.live.0);
+    }
+}
+
+/// Returns the bytes of the files of runs.
+pub(crate) fn bytes_of(runs: &[ViewRun]) -> u64 {
+    runs.iter().map(|run| run.run.summary().file_bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compaction_of_all_runs_leaves_out_the_share_of_versions_that_is_repeated() {
+        let key = |hash| SampledKey { hash, segment: None, bytes: 10 };
+        let sample = |hashes: &[u64]| {
+            let keys: Vec<SampledKey> = hashes.iter().copied().map(key).collect();
+            let bytes = 10 * keys.len() as u64;
+            Sample { zeros: 0, keys, user_bytes: bytes, inline_bytes: bytes }
+        };
+        let mut overlap = Overlap { is_known: true, ..Overlap::default() };
+        assert_eq!(overlap.repeated(), 0.0);
+        overlap.add(&sample(&[1, 2, 3, 4]), 4);
+        assert_eq!(overlap.repeated(), 0.0, "four keys once");
+        overlap.add(&sample(&[3, 4, 5, 6]), 4);
+        assert_eq!(
+            (overlap.repeated(), overlap.live.0),
+            (0.25, 60.0),
+            "six keys in eight versions"
+        );
+        overlap.is_known = false;
+        assert_eq!(overlap.repeated(), 0.0, "what is not known is taken to stay");
     }
 }

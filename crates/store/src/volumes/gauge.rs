@@ -22,7 +22,7 @@ const SLACK_SEGMENT_PARTS: u64 = 16;
 /// Divisor of the slack, of which spare segments take one part.
 const SPARE_PARTS: u64 = 16;
 /// Least divisor of the slack, and least bytes, in which writers are slowed down.
-const SLOPE_PARTS: u64 = 32;
+const SLOPE_PARTS: u64 = 64;
 const SLOPE_BYTES_MIN: u64 = 2 << 20;
 /// Divisor of the slack, of which one compaction moves one part. Each rewrites all keys, and what
 /// is kept for it is not left to garbage.
@@ -81,8 +81,8 @@ pub(crate) struct SpaceFacts {
     /// Bytes of keys and values that lie in runs. They are written a second time before they are
     /// removed.
     pub(crate) inline_bytes: u64,
-    /// Bytes of the runs of the `Kvs` that has most of them.
-    pub(crate) runs_bytes: u64,
+    /// Bytes that a compaction of all runs of a `Kvs` writes, of the one that has most of them.
+    pub(crate) rewritten_bytes: u64,
     /// Bytes of flushed segments.
     pub(crate) value_bytes: u64,
     /// True if these are squeezed one by one, without any keys.
@@ -120,7 +120,7 @@ impl SpaceGauge {
         let slack = for_live - live_bytes;
         let parts = if facts.are_squeezed { SCRAPS_PARTS } else { PORTION_PARTS };
         let portion = (slack / parts).min(facts.value_bytes);
-        let kept = facts.runs_bytes + portion;
+        let kept = facts.rewritten_bytes + portion;
         let slope = SLOPE_BYTES_MIN + slack / SLOPE_PARTS;
         // A generation is flushed once it has so much garbage, or is the reason for as much: what
         // is new in it does not count.
@@ -279,7 +279,7 @@ mod tests {
             flushed_bytes,
             added_bytes,
             inline_bytes: 0,
-            runs_bytes: flushed_bytes / 20,
+            rewritten_bytes: flushed_bytes / 20,
             value_bytes: flushed_bytes,
             are_squeezed: false,
         }

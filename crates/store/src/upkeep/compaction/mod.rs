@@ -486,7 +486,9 @@ fn merge(
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let (mut taken, mut ahead, mut ends) = (0, Ahead::default(), Ends::default());
     let mut sampler = context.background.space.sampler(view, plan.kvs);
-    let planned = Planned::new(&context.files.volumes.gauge, read + moved_bytes);
+    let superseded = if is_aged { context.background.space.superseded_runs(plan.kvs) } else { 0 };
+    let keys_bytes = read.saturating_sub(superseded);
+    let planned = Planned::new(&context.files.volumes.gauge, keys_bytes + moved_bytes);
     loop {
         while !ahead.is_full()
             && let Some(next) = merged.take()?
