@@ -114,6 +114,9 @@ pub struct Check {
     /// Reason of a known failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     known: Option<String>,
+    /// Command that shows the reason of a known failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<String>,
     /// Full name of the entry that the check belongs to.
     #[serde(skip)]
     entry: String,
@@ -235,7 +238,7 @@ impl Check {
         pass: Option<bool>,
     ) -> Check {
         let (given, subject, report, reason) = (None, Subject::Ours, false, None);
-        let (note, known, entry) = (None, None, String::new());
+        let (note, known, proof, entry) = (None, None, None, String::new());
         Check {
             what,
             paper,
@@ -249,6 +252,7 @@ impl Check {
             reason,
             pass,
             known,
+            proof,
             entry,
         }
     }
@@ -367,6 +371,12 @@ impl Check {
         self.known.as_deref()
     }
 
+    /// Returns the command that shows the reason of a known failure.
+    #[must_use]
+    pub fn proof(&self) -> Option<&str> {
+        self.proof.as_deref()
+    }
+
     /// Returns the full name of the entry that the check belongs to.
     #[must_use]
     pub fn entry(&self) -> &str {
@@ -377,8 +387,9 @@ impl Check {
         entry.clone_into(&mut self.entry);
     }
 
-    pub(super) fn set_known(&mut self, reason: &str) {
+    pub(super) fn set_known(&mut self, reason: &str, proof: Option<String>) {
         self.known = Some(reason.to_owned());
+        self.proof = proof;
     }
 
     /// Returns the verdict in one word of at most six letters.

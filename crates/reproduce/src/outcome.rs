@@ -100,7 +100,8 @@ impl Reproduction {
     pub(super) fn remarks(&self) -> Vec<String> {
         let known = |check: &Check| {
             let reason = check.known().filter(|_| check.fails())?;
-            Some(format!("FAIL as known: {}: {reason}", check.what))
+            let proof = check.proof().map_or(String::new(), |it| format!(". Proof: {it}"));
+            Some(format!("FAIL as known: {}: {reason}{proof}", check.what))
         };
         let differs = |what: &String| format!("FAIL, not as in the catalogue: {what}");
         let known = self.checks.iter().filter_map(known);

@@ -126,19 +126,21 @@ impl Phase {
 }
 
 /// Set-up of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct SetUp {
     /// Largest number of bytes on staging, if there is one.
     pub(super) staging: Option<u64>,
     pub(super) workloads: &'static [Workload],
     /// Class whose drives take no time, if a test asks what waiting for them costs.
     pub(super) free: Option<MediaClass>,
+    /// Change of the drives' parameters, if a test asks what one of them costs.
+    pub(super) drives: fn(&mut BlockParameters),
 }
 
 impl SetUp {
     /// Creates a set-up of all workloads on the drives of the test.
     pub(super) fn of(staging: Option<u64>) -> SetUp {
-        SetUp { staging, workloads: &WORKLOADS, free: None }
+        SetUp { staging, workloads: &WORKLOADS, free: None, drives: |_| {} }
     }
 }
 
@@ -164,9 +166,14 @@ impl Machine {
         let cache = Some(PageCache::new(size.page_cache()));
         let disk = |class, model, drives| {
             let stripes = Stripes { drives, ..Stripes::default() };
-            let (model, cache) = ((set_up.free != Some(class)).then_some(model), cache.clone());
-            let options = DiskOptions { model, stripes, cache, ..DiskOptions::default() };
-            Disk::new(world, options).map_err(text)
+            let options = DiskOptions { stripes, cache: cache.clone(), ..DiskOptions::default() };
+            match BlockParameters::of(model).filter(|_| set_up.free != Some(class)) {
+                None => Disk::new(world, options).map_err(text),
+                Some(mut drive) => {
+                    (set_up.drives)(&mut drive);
+                    Ok(Disk::on_drive(world, options, &drive))
+                }
+            }
         };
         let staging = disk(MediaClass::Staging, ModelName::Nvme9300, 1)?;
         let capacity = disk(MediaClass::Capacity, ModelName::Qlc5210, DRIVES)?;

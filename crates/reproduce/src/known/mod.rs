@@ -35,6 +35,8 @@ struct Failure {
     check: String,
     ours: Ours,
     reason: String,
+    /// Name of the test that shows the cause.
+    proof: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -85,12 +87,16 @@ impl Known {
     pub fn parse(text: &str) -> Result<Known, String> {
         let known: Known = toml::from_str(text).map_err(|error| error.to_string())?;
         for (number, failure) in known.failure.iter().enumerate() {
-            let Failure { entry, check, reason, .. } = failure;
+            let Failure { entry, check, reason, proof, .. } = failure;
             if !everything().any(|it| it.full_name() == *entry) {
                 return Err(format!("there is no entry {entry}"));
             }
             if reason.trim().is_empty() {
                 return Err(format!("{entry}, '{check}': no reason"));
+            }
+            let is_word = |it: char| it.is_ascii_alphanumeric() || it == '_';
+            if proof.as_ref().is_some_and(|it| it.is_empty() || !it.chars().all(is_word)) {
+                return Err(format!("{entry}, '{check}': a proof is the name of a test"));
             }
             let is_same = |it: &&Failure| it.entry == *entry && it.check == *check;
             if known.failure[..number].iter().any(|it| is_same(&it)) {
@@ -123,19 +129,18 @@ impl Known {
         measured.map(|it| (it.entry.as_str(), it.check.as_str()))
     }
 
-    /// Adds the reason to each failure that is known.
+    /// Adds the reason to each failure that is known, and the command that shows it if there is
+    /// one.
     pub fn mark(&self, all: &mut Reproductions) {
         for check in all.checks_mut() {
-            if let Some(reason) = self.reason(check).filter(|_| check.fails()) {
-                check.set_known(reason);
+            if let Some(failure) = self.of(check).filter(|_| check.fails()) {
+                check.set_known(&failure.reason, failure.proof.as_deref().map(command));
             }
         }
     }
 
-    /// Returns the reason of a known failure.
-    fn reason(&self, check: &Check) -> Option<&str> {
-        let found = self.failure.iter().find(|it| it.is_of(check));
-        found.map(|failure| failure.reason.as_str())
+    fn of(&self, check: &Check) -> Option<&Failure> {
+        self.failure.iter().find(|it| it.is_of(check))
     }
 
     /// Compares the failures of a run with the list.
@@ -159,7 +164,7 @@ impl Known {
         }
         let checks = || results.iter().flat_map(|one| &one.checks);
         for check in checks().filter(|check| check.fails()) {
-            if self.reason(check).is_none() {
+            if self.of(check).is_none() {
                 let named = format!("{}, '{}'", check.entry(), check.what);
                 judgement.problems.push(format!("{named}: fails, and is not on the list"));
             }
@@ -231,6 +236,11 @@ impl Failure {
             )),
         }
     }
+}
+
+/// Returns the command that runs a test of this crate and shows its figures.
+fn command(test: &str) -> String {
+    format!("cargo test --release -p entresol-reproduce -- --include-ignored --nocapture {test}")
 }
 
 /// Rounds a number to four digits.

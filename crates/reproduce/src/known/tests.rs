@@ -11,6 +11,7 @@ const LIST: &str = r#"
     check = "a limit"
     ours = 1.877
     reason = "so it is"
+    proof = "slow_it_is_so"
     [[failure]]
     entry = "000-table3"
     check = "a statement"
@@ -130,11 +131,18 @@ fn known_failures_are_printed_as_failed_with_their_reason() {
     assert!(!all.pass());
     let text = all.text();
     assert!(
-        text.contains("FAIL as known: a limit: so it is") && text.contains("1 of these as known")
+        text.contains("FAIL as known: a limit: so it is. Proof: cargo test")
+            && text.contains(" --nocapture slow_it_is_so\n")
+            && text.contains("1 of these as known"),
+        "{text}"
     );
+    let html = all.page(&[]).render();
+    assert!(html.contains("so it is. Proof: cargo test --release"), "{html}");
     let json = serde_json::to_value(&all).expect("json");
     let check = &json["reproductions"][0]["checks"][0];
     assert_eq!((&check["pass"], &check["known"]), (&false.into(), &"so it is".into()));
+    let proof = check["proof"].as_str().expect("a command");
+    assert!(proof.starts_with("cargo test ") && proof.ends_with(" slow_it_is_so"), "{proof}");
 }
 
 #[test]
@@ -160,6 +168,7 @@ fn a_check_that_the_catalogue_does_not_judge_is_never_known() {
             check: check.to_owned(),
             ours: Ours::Number(1.0),
             reason: "so it is".to_owned(),
+            proof: None,
         }],
     };
     for check in ["a limit", RUN_FAILED] {
@@ -176,7 +185,10 @@ fn mistakes_in_the_list_are_named() {
         format!("[[failure]]\nentry = '{entry}'\ncheck = 'a'\nours = 1.0\nreason = '{reason}'\n")
     };
     let twice = [row("000-table3", "b"), row("000-table3", "b")].concat();
+    let proof = |test: &str| format!("{}proof = '{test}'\n", row("000-table3", "b"));
     let cases = [
+        (proof("it is so"), "name of a test"),
+        (proof(""), "name of a test"),
         (row("000-table33", "b"), "no entry"),
         (row("000-table3", " "), "no reason"),
         (twice, "twice"),
@@ -185,4 +197,44 @@ fn mistakes_in_the_list_are_named() {
         let error = Known::parse(&text).expect_err("a mistake");
         assert!(error.contains(part), "{error}");
     }
+}
+
+/// Returns the tests of this program, with `--ignored` only those.
+fn tests(arguments: &[&str]) -> Vec<String> {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = std::process::Command::new(program);
+    let output = command.args(["--list", "--format", "terse"]).args(arguments).output();
+    let listed = String::from_utf8(output.expect("a list").stdout).expect("names");
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+    names.map(str::to_owned).collect()
+}
+
+/// Refuses a proof unless one test has this name, which begins with `slow_` if it is ignored, and
+/// only then: `.ci/slow` runs the ignored tests of such names.
+fn is_test(proof: &str, all: &[String], ignored: &[String]) -> Result<(), String> {
+    let found: Vec<&String> =
+        all.iter().filter(|it| it.rsplit("::").next() == Some(proof)).collect();
+    let [one] = found.as_slice() else {
+        return Err(format!("{} tests are named {proof}", found.len()));
+    };
+    match (ignored.contains(one), proof.starts_with("slow_")) {
+        (true, true) | (false, false) => Ok(()),
+        (true, false) => Err(format!("{proof} is ignored, and .ci/slow does not run it")),
+        (false, true) => Err(format!("{proof} is slow, and is not ignored")),
+    }
+}
+
+#[test]
+fn each_proof_is_a_test_of_this_crate() {
+    let (all, ignored) = (tests(&[]), tests(&["--ignored"]));
+    for Failure { entry, check, proof, .. } in &Known::built_in().failure {
+        if let Some(proof) = proof {
+            is_test(proof, &all, &ignored).unwrap_or_else(|it| panic!("{entry}, '{check}': {it}"));
+        }
+    }
+    let this = "each_proof_is_a_test_of_this_crate";
+    is_test(this, &all, &ignored).expect("a test");
+    let wrong = is_test(&this[1..], &all, &ignored).expect_err("a typo");
+    assert!(wrong.starts_with("0 tests"), "{wrong}");
+    is_test(this, &all, &all).expect_err("ignored, and not slow");
 }

@@ -43,8 +43,9 @@ struct Mix {
 const S1_MIX: Mix = Mix { key_bytes: 36, bytes: 799, gets: 0.86, quota: ByteSize::mib(32) };
 const C1_MIX: Mix = Mix { key_bytes: 67, bytes: 2_439, gets: 0.93, quota: ByteSize::mib(32) };
 const C2_MIX: Mix = Mix { key_bytes: 18, bytes: 67_485, gets: 0.52, quota: ByteSize::mib(64) };
-/// Values of all keys, in per cent of the quota of their cache: it evicts.
-const FOOTPRINT_PERCENT: u64 = 125;
+/// Values of all keys, in per cent of the quota of their cache. The paper loops over a million
+/// operations of each trace, which move 67 GB at most, and has 256 GB: its caches hold everything.
+const FOOTPRINT_PERCENT: u64 = 50;
 
 /// Subject of a scene: accesses of the mixes' sizes, or caches that get and set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Subject {
 }
 
 impl Mix {
-    /// Returns the cache of the mix, which is full when the scene begins.
+    /// Returns the cache of the mix, which holds all keys when the scene begins.
     fn kept(&self) -> Kept {
         let keys = self.quota.0 * FOOTPRINT_PERCENT / 100 / self.bytes;
         Kept {
@@ -178,10 +179,11 @@ fn told(story: &Story, id: TenantId) -> String {
 /// Describes the caches for the scenarios.
 fn caches() -> String {
     format!(
-        "The cache itself: each tenant has the shipped one, full when the scene begins; quotas of \
-         {}, {} and {}, keys of {}, {} and {} B, all equally likely, since the processor's cache \
-         would hold the popular ones of so few; their values are {FOOTPRINT_PERCENT}% of the \
-         quota (chosen); a get that misses stores nothing.",
+        "The cache itself: each tenant has the shipped one, with all values in it when the scene \
+         begins; quotas of {}, {} and {}, keys of {}, {} and {} B, all equally likely, since the \
+         processor's cache would hold the popular ones of so few; their values are \
+         {FOOTPRINT_PERCENT}% of the quota, as the paper's million operations of each trace, 67 \
+         GB at most, fit into its 256 GB.",
         S1_MIX.quota,
         C1_MIX.quota,
         C2_MIX.quota,
@@ -217,7 +219,7 @@ pub(super) fn fig12a(settings: &Settings) -> Outcome {
 /// Beginning and end of the day; night lies before and after it.
 const DAY: (f64, f64) = (2.0, 8.0);
 const NIGHT_END: f64 = 10.0;
-/// Slowdown of the device: pauses of a millisecond must be long relative to its buffered work.
+/// Slowdown of the device, with which ten seconds of caches can be simulated.
 const SLOWER_OF_DAYS: u32 = 20;
 const SLOWDOWN_MAX: f64 = 1.5;
 /// Seconds for the policy to settle after a change.
@@ -250,7 +252,7 @@ fn days(device: &Device, subject: Subject) -> (Vec<Check>, String) {
     let alone = play(&device.scene(PolicySettings::None, cast, 1.0));
     let alone = mean(&alone, S1, 0.2..1.0, operations_s);
     let none = day_and_night(device, subject, PolicySettings::None, tenant(S1, "S1"));
-    let fair = FairSettings { equalise: false, ..FairSettings::default() };
+    let fair = FairSettings { equalise: false, ..device.fair() };
     let limited = TenantSettings { slowdown_max: Some(SLOWDOWN_MAX), ..tenant(S1, "S1") };
     let ours = day_and_night(device, subject, PolicySettings::Fair(fair), limited);
     let slowdown =
@@ -299,6 +301,7 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
             ),
             caches(),
             device.told(),
+            device.told_pauses(),
         ],
         checks,
         drawings: vec![drawing, further],
@@ -307,25 +310,43 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use entresol_sharing::settings::AloneSettings;
+
     use super::*;
 
-    /// Proves the reason in `expected-failures.toml`: the policy believes that S1 is slowed less
-    /// than it is.
+    /// Proves the reason in `expected-failures.toml`: S1 stands still in the pauses of the others,
+    /// which take twenty times the part of the time that they take on the paper's device. With
+    /// fewer of them, and nothing else changed, it keeps its limit. Short ones show too little.
     #[test]
     #[ignore = "run by .ci/slow: slow tests"]
-    fn slow_s1_is_slowed_more_than_its_pauses_tell() {
+    fn slow_s1_stands_still_in_the_pauses_of_the_others() {
         let device = &Device::slower(SLOWER_OF_DAYS, 1);
         let s1 = vec![S1_MIX.phase(device, 4)];
         let cast = Subject::Caches.join(Cast::default(), tenant(S1, "S1"), &S1_MIX, s1);
         let alone = play(&device.scene(PolicySettings::None, cast, 1.0));
         let alone = mean(&alone, S1, 0.2..1.0, operations_s);
-        let fair = PolicySettings::Fair(FairSettings { equalise: false, ..Default::default() });
-        let limited = TenantSettings { slowdown_max: Some(SLOWDOWN_MAX), ..tenant(S1, "S1") };
-        let story = day_and_night(device, Subject::Caches, fair, limited);
-        let day = DAY.0 + SETTLING..DAY.1;
-        let slowed = alone / mean(&story, S1, day.clone(), operations_s);
-        let believed = mean(&story, S1, day, |moment| moment.slowdown.unwrap_or(1.0));
-        println!("by day S1 is slowed {slowed:.2} times, and {believed:.2} times by its pauses");
-        assert!(believed < SLOWDOWN_MAX && slowed > 1.1 * believed, "{slowed}, {believed}");
+        let worst = |what: &str, pauses: AloneSettings| {
+            let fair = FairSettings { equalise: false, alone: pauses, ..FairSettings::default() };
+            let limited = TenantSettings { slowdown_max: Some(SLOWDOWN_MAX), ..tenant(S1, "S1") };
+            let fair = PolicySettings::Fair(fair);
+            let story = day_and_night(device, Subject::Caches, fair, limited);
+            let windows = (7..16).map(|half| f64::from(half) * WINDOW);
+            let slowed = windows.map(|from| {
+                let window = from..from + WINDOW;
+                let slowed = alone / mean(&story, S1, window.clone(), operations_s);
+                (slowed, mean(&story, S1, window, |moment| moment.slowdown.unwrap_or(1.0)))
+            });
+            let (slowed, believed) = slowed.max_by(|a, b| a.0.total_cmp(&b.0)).expect("windows");
+            println!("{what}: by day S1 is slowed {slowed:.2} times, {believed:.2} by its pauses");
+            (slowed, believed)
+        };
+        let stretched = device.fair().alone;
+        let rare = AloneSettings { period: Duration::from_secs(5), ..stretched };
+        let (short, believed) = worst("pauses of 1 ms each second", AloneSettings::default());
+        assert!(short > SLOWDOWN_MAX && believed < short * 0.95, "{short}, {believed}");
+        let (each_second, believed) = worst("20 ms each second", stretched);
+        assert!(each_second > SLOWDOWN_MAX && believed < SLOWDOWN_MAX, "{each_second}");
+        let (slowed, _) = worst("20 ms each five seconds", rare);
+        assert!(slowed < SLOWDOWN_MAX, "{slowed}");
     }
 }

@@ -146,3 +146,35 @@ pub(super) fn fig13(settings: &Settings) -> Outcome {
         ],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fig8::p99_beside;
+    use super::*;
+
+    /// Proves the reason in `expected-failures.toml`: at what steps of 125 MB/s leave BE1 and BE2,
+    /// LC keeps its target without any policy, and does not at one or two steps of BE2 more. So
+    /// the algorithm ends there, and leaves BE2 up to a step.
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_lc_keeps_its_target_beside_what_small_steps_leave_be2() {
+        let device = Device::slower(SLOWER, 1);
+        let row: Vec<Tried> =
+            (0..SEEDS).map(|round| tried(&Device::slower(SLOWER, 1 + round), STEPS[0])).collect();
+        let median =
+            |of: fn(&Tried) -> f64| Spread::of(&row.iter().map(of).collect::<Vec<_>>()).median;
+        let (be1, be2) = (median(|it| it.be1) * 2.4e9, median(|it| it.be2) * BE2_LOUD_BYTES_S);
+        let step = STEPS[0] * 1e6;
+        let [ended, one_more, two_more] =
+            [0.0, 1.0, 2.0].map(|steps| p99_beside(&device, be1, be2 + steps * step));
+        println!(
+            "BE1 {:.2} GB/s: LC's p99 is {ended:.2} us beside {:.3} GB/s of BE2, {one_more:.2} \
+             beside a step more and {two_more:.2} beside two; a step is {:.3} of the burst",
+            be1 / 1e9,
+            be2 / 1e9,
+            step / BE2_LOUD_BYTES_S,
+        );
+        assert!(ended <= 1.5 * 1.02 && two_more > 1.5, "{ended}, {one_more}, {two_more}");
+        assert!(be2 - step < 0.05 * BE2_LOUD_BYTES_S && step > 0.05 * BE2_LOUD_BYTES_S, "{be2}");
+    }
+}

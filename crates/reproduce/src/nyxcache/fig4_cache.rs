@@ -34,6 +34,8 @@ struct Laid {
     layout: Layout,
     /// True to store past the processor's caches.
     past_caches: bool,
+    /// Mean number of headers of other items that a get reads first.
+    others: f64,
 }
 
 impl ValueRegion for Laid {
@@ -49,6 +51,7 @@ impl ValueRegion for Laid {
         match self.layout {
             Layout::Together => {
                 let head = (HEAD_BYTES as usize).min(len);
+                self.read_others(head, offset);
                 Region::append_to(&self.region, offset, head, out);
                 Region::append_to(&self.region, offset + head as u64, len - head, out);
             }
@@ -72,6 +75,17 @@ impl ValueRegion for Laid {
     }
 }
 
+impl Laid {
+    /// Reads headers elsewhere, as a get does whose bucket leads to other keys as well.
+    fn read_others(&self, head: usize, offset: u64) {
+        let mut rng = Rng::with_seed(offset);
+        if rng.f64() < self.others {
+            let place = rng.u64(0..Region::len(&self.region) - head as u64);
+            Region::append_to(&self.region, place, head, &mut Vec::with_capacity(head));
+        }
+    }
+}
+
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
 struct Run {
@@ -79,6 +93,9 @@ struct Run {
     layout: Layout,
     past_caches: bool,
     bytes: u64,
+    /// Mean number of headers of other items that a get reads first where keys lie on the medium:
+    /// none, as the shipped index holds a tag of each key.
+    others: f64,
     seed: u64,
 }
 
@@ -100,7 +117,8 @@ impl Run {
         let device = Device::new(world, parameters);
         let region = Observed::new(LABEL_BYTES + QUOTA_BYTES, Arc::clone(&device));
         let region = region.map_err(|error| BenchError::Failed(error.to_string()))?;
-        let laid = Laid { region, layout: self.layout, past_caches: self.past_caches };
+        let Run { layout, past_caches, others, .. } = *self;
+        let laid = Laid { region, layout, past_caches, others };
         let options = LabOptions {
             model: self.model,
             medium_bytes: QUOTA_BYTES,
@@ -225,15 +243,18 @@ fn gains(of: impl Fn(u64) -> [f64; 2]) -> Gains {
     Gains(SIZES.map(of).map(|[before, after]| after / before).to_vec())
 }
 
+/// Returns what gets of the cache gain by keys in DRAM, if they read so many other headers.
+fn of_gets(model: ModelName, others: f64, seed: u64) -> Gains {
+    gains(|bytes| {
+        [Layout::Together, Layout::Apart].map(|layout| {
+            rate(Run { model, layout, past_caches: true, bytes, others, seed }, 1, GETS, true)
+        })
+    })
+}
+
 /// Checks what gets of the cache gain by keys in DRAM.
 pub(super) fn gets(seed: u64) -> Vec<Check> {
-    let of = |model| {
-        gains(|bytes| {
-            [Layout::Together, Layout::Apart].map(|layout| {
-                rate(Run { model, layout, past_caches: true, bytes, seed }, 1, GETS, true)
-            })
-        })
-    };
+    let of = |model| of_gets(model, 0.0, seed);
     of(ModelName::Aep2).checks("keys in DRAM", (1.4, 1.55), &of(ModelName::Aep))
 }
 
@@ -242,7 +263,8 @@ pub(super) fn replacements(seed: u64) -> Vec<Check> {
     let of = |model| {
         gains(|bytes| {
             [false, true].map(|past_caches| {
-                let run = Run { model, layout: Layout::Apart, past_caches, bytes, seed };
+                let (layout, others) = (Layout::Apart, 0.0);
+                let run = Run { model, layout, past_caches, bytes, others, seed };
                 rate(run, SET_THREADS.into(), SETS, false)
             })
         })
@@ -261,4 +283,23 @@ pub(super) fn told() -> String {
         VALUES_BYTES >> 20,
         QUOTA_BYTES >> 20,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves the reason in `expected-failures.toml`: with a mean of half a header more to read for
+    /// a get where keys lie on the medium, as the model of the paper's cache has, the shipped one
+    /// gains as much by keys in DRAM.
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_keys_in_dram_gain_as_much_if_a_get_compares_more_keys() {
+        let [one, and_a_half] = [0.0, 0.5].map(|others| {
+            let gains = of_gets(ModelName::Aep2, others, 1);
+            println!("{:.2} keys compared a get: best gain {:.3}", 1.0 + others, gains.best());
+            gains.best()
+        });
+        assert!(one < 1.4 && and_a_half > 1.4, "{one}, {and_a_half}");
+    }
 }

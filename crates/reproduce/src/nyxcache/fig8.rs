@@ -227,3 +227,56 @@ fn drawings(device: &Device, stories: &[(&str, &Story)]) -> Vec<String> {
     }
     drawings
 }
+
+/// Returns LC's tail latency in microseconds beside constant loads of BE1 and BE2, without a
+/// policy.
+#[cfg(test)]
+pub(super) fn p99_beside(device: &Device, be1_bytes_s: f64, be2_bytes_s: f64) -> f64 {
+    let lc = paced(device, device.gets(4, LC_BYTES), LC_BYTES_S);
+    let be1 = paced(device, device.gets(8, BE1_BYTES), be1_bytes_s);
+    let be2 = paced(device, device.sets(BE2_THREADS, BE2_BYTES), be2_bytes_s);
+    let cast = Cast::default()
+        .with(tenant(LC, "LC"), vec![lc])
+        .with(tenant(BE1, "BE1"), vec![be1])
+        .with(tenant(BE2, "BE2"), vec![be2]);
+    let story = play(&device.scene(PolicySettings::None, cast, 4.0));
+    let all = tails(device, &story);
+    spread(&all.iter().filter(|(at, _)| *at > 1.0).map(|(_, us)| *us).collect::<Vec<_>>()).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves the reason in `expected-failures.toml`: the Caladan-like policy slows both until LC
+    /// keeps its target, and then releases both by a whole step each, since the slack is above
+    /// 20%. With more slack to ask for, or half the step, it stays where the paper's does.
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_the_caladan_like_policy_releases_both_by_too_large_a_step() {
+        let device = Device::slower(SLOWER, 1);
+        let run = |step: f64, slack_min: f64| {
+            let expense = Expense::Bytes(step);
+            let settings = QosSettings { slack_min, expense, ..QosSettings::caladan() };
+            let story = play(&scene(&device, Some(settings), BURST, END));
+            let be1 = gb_s(&device, &story, BE1, END - 6.0, END);
+            let safe = safe_after(&tails(&device, &story), BURST);
+            let since = (END - 6.0) as u64 * 1_000_000_000;
+            let late = story.decisions.iter().filter(|it| it.at.0 > since);
+            let released = late.filter(|it| it.text.contains("all targets are kept")).count();
+            println!(
+                "steps of {} MB/s, released from a slack of {slack_min} on: BE1 has {be1:.3} GB/s \
+                 in the end, LC is safe after {safe:?} s; released {released} times in the end",
+                step / 1e6,
+            );
+            (be1, safe, released)
+        };
+        let (be1, safe, released) = run(500e6, 0.2);
+        assert!(be1 > 0.4 * 1.2 && safe.is_none() && released > 4, "{be1}, {safe:?}, {released}");
+        for (step, slack_min) in [(500e6, 0.4), (250e6, 0.2)] {
+            let (be1, safe, released) = run(step, slack_min);
+            assert!((0.32..0.48).contains(&be1) && 2.4 / be1 > 6.0 * 0.95, "{be1}");
+            assert!(safe.is_some_and(|safe| safe <= PAPER_SETTLES), "{safe:?}, {released}");
+        }
+    }
+}

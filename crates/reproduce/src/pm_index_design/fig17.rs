@@ -14,7 +14,7 @@ use entresol_measure::index::{
     AnyIndex, Charged, DramLines, IndexName, Keys, Lab, OnModel, Worker, Workload, failed, in_world,
 };
 use entresol_measure::report::svg::{Axis, Line, Scale, lines};
-use entresol_media::model::memory::AEP;
+use entresol_media::model::memory::{AEP, Parameters};
 
 use super::THREADS;
 use crate::{Check, Outcome, Settings, Side};
@@ -110,10 +110,19 @@ struct Rates {
 }
 
 fn rates(hybrid: Hybrid, size: Size, seed: u64) -> Result<Vec<Rates>, BenchError> {
+    rates_on(AEP, size, seed, move |world, pool| hybrid.open(world, pool))
+}
+
+fn rates_on(
+    device: Parameters,
+    size: Size,
+    seed: u64,
+    open: impl FnOnce(&World, &Arc<Pool<OnModel>>) -> Result<AnyIndex, BenchError> + Send + 'static,
+) -> Result<Vec<Rates>, BenchError> {
     let keys = size.keys;
     in_world(seed, move |world| {
-        let lab = Lab::new(world, AEP, size.pool_bytes())?;
-        let index = hybrid.open(world, lab.pool())?;
+        let lab = Lab::new(world, device, size.pool_bytes())?;
+        let index = open(world, lab.pool())?;
         let most = THREADS[THREADS.len() - 1];
         let mut adding = lab.load(&index, (seed, most as usize), keys)?;
         // Warms the processor's cache.
@@ -299,4 +308,74 @@ fn drawing(title: &str, all: &[Run], of: fn(&Rates) -> f64) -> String {
     let axis =
         |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear, ticks: Vec::new() };
     lines(title, &axis("threads"), &axis("million a second"), &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_base::Picos;
+    use entresol_media::model::memory::{DRAM, Module};
+
+    use super::*;
+
+    /// Returns the nanoseconds of an update and of an insert at 1, 2 and 4 threads.
+    fn costs(rates: &[Rates]) -> Vec<[f64; 2]> {
+        let few = rates.iter().take_while(|it| it.threads <= 4);
+        let ns =
+            |it: &Rates| [it.updates, it.inserts].map(|rate| f64::from(it.threads) * 1e9 / rate);
+        few.map(ns).collect()
+    }
+
+    fn of(hybrid: Hybrid, device: Parameters) -> Vec<[f64; 2]> {
+        let size = Size::of(&Settings::default());
+        let ran = rates_on(device, size, 1, move |world, pool| hybrid.open(world, pool));
+        costs(&ran.expect("rates"))
+    }
+
+    /// Proves the reason in `expected-failures.toml`: the ratios are low since nothing waits for
+    /// HybridIndex's tree in DRAM. With the time that the same tree takes there on the same model
+    /// all are as the paper says. That a write waits for the tree's nodes is not the cause: without
+    /// the medium's times for reads the ratios of FAST&FAIR are lower still.
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_nothing_waits_for_the_tree_in_dram_of_hybrid_index() {
+        let size = Size::of(&Settings::default());
+        let none = Picos::ZERO;
+        // Nothing of it is flushed.
+        let module = Module { store_latency: none, partial_line: none, ..DRAM.module };
+        let name = IndexName::FastFair;
+        let tree = rates_on(Parameters { module, ..DRAM }, size, 1, move |world, pool| {
+            let index = name.open(pool, None)?;
+            Ok(Charged::over(world, index, DramLines::of(name)) as AnyIndex)
+        });
+        let tree = costs(&tree.expect("rates"));
+        let index = of(Hybrid::Index, AEP);
+        for plus in [Hybrid::PlusFair, Hybrid::PlusOwn] {
+            let mut least = f64::INFINITY;
+            for ((own, index), tree) in of(plus, AEP).iter().zip(&index).zip(&tree) {
+                let ratio = [0, 1].map(|at| index[at] / own[at]);
+                let with_tree = [0, 1].map(|at| (index[at] + tree[at]) / own[at]);
+                println!(
+                    "{}: updates and inserts take {own:.0?} ns, HybridIndex {index:.0?}, ratios \
+                     {ratio:.2?}; its tree in DRAM takes {tree:.0?}, with it {with_tree:.2?}",
+                    plus.name()
+                );
+                assert!(with_tree.iter().all(|it| *it > 0.70), "{with_tree:?}");
+                least = least.min(ratio[0]);
+            }
+            assert!(least < 0.70, "{least}");
+        }
+        let module = Module {
+            unit_read: none,
+            jump: none,
+            unit_read_ahead: none,
+            line_read: none,
+            buffered_line: none,
+            ..AEP.module
+        };
+        let quick = Parameters { module, ..AEP };
+        let (index, own) = (of(Hybrid::Index, quick), of(Hybrid::PlusFair, quick));
+        let ratios = [0, 1].map(|at| index[0][at] / own[0][at]);
+        println!("without times for reads, one thread: {ratios:.2?}");
+        assert!(ratios.iter().all(|ratio| *ratio < 0.3), "{ratios:?}");
+    }
 }

@@ -305,3 +305,51 @@ pub(super) fn table8(settings: &Settings) -> Outcome {
     let drawings = vec![drawing];
     Outcome { scenario, checks, drawings }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns true if a cell may be this figure: the share counts those within 10%.
+    fn is_near(printed: f64, ours: f64) -> bool {
+        (ours / printed - 1.0).abs() <= 0.1
+    }
+
+    /// Proves the reason in `expected-failures.toml` by the printed numbers alone: where 8 B cost
+    /// no more than 16 B, and those no more than 32 B, two of table 7's own cells are beyond 10%,
+    /// or 8 B of AEP in table 3 are. A cost of 46 ns for 8 B alone meets all cells.
+    #[test]
+    fn two_cells_of_table_7_fail_wherever_fewer_bytes_of_a_line_cost_no_more() {
+        let [eight, sixteen, more, ..] = TABLE7_DRAM;
+        let tenths = || (100..=1000).map(|tenths| f64::from(tenths) / 10.0);
+        let mut best = usize::MAX;
+        for ours in tenths() {
+            // What 16 and 32 B cost at least; a higher cost is farther from what is printed.
+            let far_dram = [eight, sixteen, more].iter().filter(|it| !is_near(**it, ours)).count();
+            // AEP's own cell at its lowest, which suits the ratio best.
+            let lowest = TABLE3[0][0] * 0.9;
+            let ratio_is_far = lowest / ours > TABLE7_RATIO[0] * 1.1;
+            // A cost below 33 ns may rise to it by 16 B.
+            let far = match ours < sixteen {
+                true => 1 + usize::from(ratio_is_far),
+                false => far_dram + usize::from(ratio_is_far),
+            };
+            best = best.min(far);
+        }
+        println!("of the three smallest sizes and the ratio at 8 B at least {best} are beyond 10%");
+        assert!(best == 2 && 1.0 - best as f64 / 16.0 < 0.9, "{best}");
+
+        let read = |bytes| Group::readers(1, bytes, Pattern::Random);
+        let [aep, mut dram] = [&AEP, &DRAM].map(|device| column(device, &SMALL, 1, read));
+        let share = |dram: &[f64]| {
+            let papers = (&TABLE7_DRAM, &TABLE7_RATIO);
+            let table = Beside::of("table 7", (&TABLE3[0], &aep), (papers.0, dram), papers.1);
+            share_near("near", &table.own).ours.number().expect("a number")
+        };
+        let as_it_is = share(&dram);
+        dram[0] = eight;
+        let with_one = share(&dram);
+        println!("share near: {as_it_is}, and {with_one} with {eight} ns for 8 B");
+        assert!(as_it_is < 0.9 && with_one > 0.9, "{as_it_is}, {with_one}");
+    }
+}

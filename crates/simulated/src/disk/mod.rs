@@ -160,16 +160,12 @@ impl Disk {
         Disk::with(world, options.clone(), Tree::new(options.sector.bytes()))
     }
 
-    /// Makes a disk without times or faults.
-    fn of_tree(world: &World, power: &Power, tree: Tree) -> Disk {
-        let faults = Faults::new(FaultPlan::default());
-        Disk::assemble(
-            world,
-            power.clone(),
-            State { tree, faults, model: None, busy_until: Picos(0), written: 0 },
-            None,
-            true,
-        )
+    /// Makes an empty disk on a drive of these parameters, instead of the model of the options.
+    #[must_use]
+    pub fn on_drive(world: &World, options: DiskOptions, drive: &BlockParameters) -> Disk {
+        let model = Some(StripedModel::new(drive, options.stripes));
+        let tree = Tree::new(options.sector.bytes());
+        Disk::timed(world, options, model, tree)
     }
 
     fn with(world: &World, options: DiskOptions, tree: Tree) -> io::Result<Disk> {
@@ -183,9 +179,25 @@ impl Disk {
                 Some(StripedModel::new(&parameters, options.stripes))
             }
         };
+        Ok(Disk::timed(world, options, model, tree))
+    }
+
+    fn timed(world: &World, options: DiskOptions, model: Option<StripedModel>, tree: Tree) -> Disk {
         let faults = Faults::new(options.faults);
         let state = State { tree, faults, model, busy_until: Picos(0), written: 0 };
-        Ok(Disk::assemble(world, options.power, state, options.cache, false))
+        Disk::assemble(world, options.power, state, options.cache, false)
+    }
+
+    /// Makes a disk without times or faults.
+    fn of_tree(world: &World, power: &Power, tree: Tree) -> Disk {
+        let faults = Faults::new(FaultPlan::default());
+        Disk::assemble(
+            world,
+            power.clone(),
+            State { tree, faults, model: None, busy_until: Picos(0), written: 0 },
+            None,
+            true,
+        )
     }
 
     fn assemble(
