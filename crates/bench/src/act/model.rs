@@ -138,9 +138,16 @@ impl OnModel {
     /// Runs a multiple of the load. Returns `None` if it was ended, or the model is no drive.
     #[must_use]
     pub fn run(&self, multiple: u32, stop: &Stop) -> Option<Ran> {
+        self.run_on(BlockModel::of(self.model)?, multiple, stop)
+    }
+
+    /// Runs a multiple of the load on a drive that differs from the model of this name. Returns
+    /// `None` if it was ended.
+    #[must_use]
+    pub fn run_on(&self, drive: BlockModel, multiple: u32, stop: &Stop) -> Option<Ran> {
         let OnModel { model: name, load, interval, seed } = *self;
         let run = Run {
-            drive: BlockModel::of(name)?,
+            drive,
             load,
             rng: Rng::named(seed, &format!("act {name} {multiple}")),
             multiple: f64::from(multiple),

@@ -135,12 +135,18 @@ impl Run {
 
     /// Runs the given numbers of inserts, deletes and finds in random order.
     pub(super) fn mixed(&mut self, parts: [u64; 3]) -> Result<Counts, String> {
+        let order = self.shuffled(parts);
+        self.in_order(order.into_iter())
+    }
+
+    /// Returns the given numbers of inserts, deletes and finds in random order.
+    pub(super) fn shuffled(&mut self, parts: [u64; 3]) -> Vec<Workload> {
         let kinds = [Workload::Insert, Workload::Delete, Workload::Read];
         let kinds = parts.into_iter().zip(kinds);
         let kinds = kinds.flat_map(|(count, kind)| (0..count).map(move |_| kind));
         let mut order: Vec<Workload> = kinds.collect();
         self.rng.shuffle(&mut order);
-        self.in_order(order.into_iter())
+        order
     }
 
     fn in_order(&mut self, mut kinds: impl Iterator<Item = Workload>) -> Result<Counts, String> {
@@ -162,6 +168,6 @@ impl Run {
 
     /// Returns the statistics of the tree.
     pub(super) fn statistics(&self) -> Result<Statistics, String> {
-        self.index.statistics().map_err(|error| error.to_string())
+        self.memory.aside(|| self.index.statistics()).map_err(|error| error.to_string())
     }
 }

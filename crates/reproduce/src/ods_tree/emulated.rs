@@ -5,7 +5,7 @@
 //! line is missing from it only after `clflush` evicted it. They do not fit into the 256 KB of the
 //! cache before it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use entresol_base::Place;
 use entresol_media::observe::{FenceKind, LINE_BYTES, StoreKind};
@@ -66,6 +66,8 @@ pub(super) enum Counted {
 /// Memory under a tree, with the caches in front of it if everything is counted.
 pub(super) struct Emulated {
     caches: Option<Caches>,
+    /// Set while the tree is looked at by no operation of the load.
+    is_aside: AtomicBool,
     fetched: AtomicU64,
     lines_flushed: AtomicU64,
     accesses: AtomicU64,
@@ -112,6 +114,7 @@ impl Emulated {
     pub(super) fn new(bytes: u64, counted: Counted) -> Emulated {
         Emulated {
             caches: (counted == Counted::Everything).then(|| Caches::new(bytes)),
+            is_aside: AtomicBool::new(false),
             fetched: AtomicU64::new(0),
             lines_flushed: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
@@ -124,7 +127,19 @@ impl Emulated {
         counter.store(counter.load(Relaxed) + more, Relaxed);
     }
 
+    /// Does something that is no operation of the load: it counts for nothing, and what it loads is
+    /// not in the caches then.
+    pub(super) fn aside<T>(&self, what: impl FnOnce() -> T) -> T {
+        self.is_aside.store(true, Relaxed);
+        let done = what();
+        self.is_aside.store(false, Relaxed);
+        done
+    }
+
     fn touch(&self, caches: &Caches, offset: u64, len: usize) {
+        if self.is_aside.load(Relaxed) {
+            return;
+        }
         Emulated::count(&self.accesses, 1);
         for line in offset / LINE_BYTES..=(offset + len.max(1) as u64 - 1) / LINE_BYTES {
             let near = caches.near(line);

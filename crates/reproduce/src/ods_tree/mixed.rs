@@ -27,11 +27,21 @@ impl Mix {
     }
 
     /// Returns the inserts, deletes and finds among a hundred thousand operations.
-    const fn parts(self) -> [u64; 3] {
+    pub(super) const fn parts(self) -> [u64; 3] {
         match self {
             Mix::W1 => [60_000, 20_000, 20_000],
             Mix::W2 => [20_000, 20_000, 60_000],
         }
+    }
+
+    /// Creates the tree that a mix runs on.
+    pub(super) fn warmed(
+        (tree, form): (Tree, Form),
+        counted: Counted,
+        seed: u64,
+    ) -> Result<Run, String> {
+        let extra = if let Tree::Ods(percent) = tree { 2_000 * percent } else { 0 };
+        Run::warmed((tree, form), (500_000, extra), counted, seed)
     }
 
     /// Runs one tree with several seeds and returns the mean.
@@ -44,9 +54,8 @@ impl Mix {
     ) -> Result<Counts, String> {
         let mut runs = Vec::new();
         for seed in 0..seeds {
-            let extra = if let Tree::Ods(percent) = tree { 2_000 * percent } else { 0 };
             let seed = settings.seed.wrapping_mul(SEEDS).wrapping_add(seed);
-            let mut run = Run::warmed((tree, form), (500_000, extra), counted, seed)?;
+            let mut run = Mix::warmed((tree, form), counted, seed)?;
             runs.push(run.mixed(self.parts())?);
         }
         Ok(mean(&runs))
@@ -87,7 +96,7 @@ impl Mix {
     }
 
     /// Returns the paper's counts for FAST&FAIR, ODS, ODS0.1 and ODS0.2.
-    const fn lines(self) -> [f64; 4] {
+    pub(super) const fn lines(self) -> [f64; 4] {
         match self {
             Mix::W1 => [229_992.0, 202_798.0, 187_966.0, 177_054.0],
             Mix::W2 => [109_619.0, 81_287.0, 75_841.0, 71_447.0],
@@ -110,7 +119,7 @@ impl Mix {
     }
 
     /// Returns the paper's saving over FAST&FAIR by the sparsest tree, in per cent.
-    const fn fewer_at_most(self) -> f64 {
+    pub(super) const fn fewer_at_most(self) -> f64 {
         match self {
             Mix::W1 => 23.0,
             Mix::W2 => 34.8,

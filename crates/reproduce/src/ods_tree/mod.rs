@@ -4,6 +4,8 @@ mod core;
 mod counts;
 mod emulated;
 mod mixed;
+#[cfg(test)]
+mod proofs;
 mod times;
 
 use super::Entry;
@@ -50,6 +52,8 @@ pub(super) const ENTRIES: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
+    use entresol_measure::index::Workload;
+
     use super::core::{Form, Run, Tree};
     use super::emulated::{Counted, Counts};
 
@@ -70,6 +74,21 @@ mod tests {
                 assert!(all.misses > 0.0 && flushes.misses == 0.0, "{tree:?} {form:?}");
             }
         }
+    }
+
+    #[test]
+    fn statistics_are_no_part_of_the_load() {
+        let counts = |has_statistics: bool| {
+            let warmed =
+                Run::warmed((Tree::Ods(0), Form::CrashSafe), (8_000, 0), Counted::Everything, 3);
+            let mut run = warmed.expect("right answers");
+            if has_statistics {
+                run.statistics().expect("no damage");
+            }
+            run.counted(Workload::Read, 1_000).expect("right answers")
+        };
+        let without = counts(false);
+        assert!(without.misses > 0.0 && counts(true) == without, "{without:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{Check, Outcome, Settings, Side};
 
 /// One of the paper's three latency settings, whose values it does not state: chosen.
 #[derive(Debug, Clone, Copy)]
-struct Latency {
+pub(super) struct Latency {
     name: &'static str,
     /// Time of a read that misses the cache.
     read_ns: f64,
@@ -18,7 +18,7 @@ struct Latency {
     flush_extra_ns: f64,
 }
 
-const LATENCIES: [Latency; 3] = [
+pub(super) const LATENCIES: [Latency; 3] = [
     Latency { name: "low", read_ns: 100.0, flush_extra_ns: 0.0 },
     Latency { name: "middle", read_ns: 200.0, flush_extra_ns: 200.0 },
     Latency { name: "high", read_ns: 300.0, flush_extra_ns: 400.0 },
@@ -42,7 +42,7 @@ impl Latency {
     }
 
     /// Returns the time of `of` divided by the time of `to`.
-    fn ratio(&self, of: &Counts, to: &Counts) -> f64 {
+    pub(super) fn ratio(&self, of: &Counts, to: &Counts) -> f64 {
         self.ns(of) / self.ns(to)
     }
 }

@@ -24,10 +24,13 @@ const REST: Picos = Picos::from_secs(10);
 const PROCESSORS: usize = 8;
 const PAGE_CACHE: u64 = 3 << 20;
 
-fn options() -> KvdbOptions {
+/// Bytes of a generation.
+const GENERATION_BYTES: u64 = 1 << 20;
+
+fn options(generation_bytes: u64) -> KvdbOptions {
     KvdbOptions {
         segment_bytes: 512 << 10,
-        generation_bytes: 1 << 20,
+        generation_bytes,
         generations_waiting_max: 2,
         // The memory holds all keys; values are read from the drive.
         memory_bytes: 10 << 20,
@@ -78,6 +81,7 @@ impl Time for Virtual {
 /// Does something on a store that lies on a drive, once it is filled.
 fn on_a_store<T: 'static>(
     name: ModelName,
+    generation_bytes: u64,
     seed: u64,
     what: impl FnOnce(&Arc<OnStore>) -> Result<T, String> + 'static,
 ) -> Result<T, String> {
@@ -88,7 +92,8 @@ fn on_a_store<T: 'static>(
         let disk = DiskOptions { model: Some(name), cache, ..DiskOptions::default() };
         let disk = Disk::new(&within, disk).map_err(text)?;
         let directory = disk.root().subdirectory("store").map_err(text)?;
-        let store = Kvdb::create(directory, options(), Arc::new(within.clone())).map_err(text)?;
+        let options = options(generation_bytes);
+        let store = Kvdb::create(directory, options, Arc::new(within.clone())).map_err(text)?;
         let processors = Processors::new(&within, PROCESSORS);
         let time = Box::new(Virtual { world: within.clone(), processors });
         let on = Arc::new(OnStore::fill(&store, numbers(seed), time, &Stop::new())?);
@@ -111,7 +116,7 @@ pub(super) fn best_multiples(
     limits: [Limits; 2],
     seed: u64,
 ) -> Result<[u32; 2], String> {
-    on_a_store(name, seed, move |on| {
+    on_a_store(name, GENERATION_BYTES, seed, move |on| {
         let found = search(&limits, u32::MAX, |multiple| load(on, multiple).map(Some))?;
         Ok([0, 1].map(|at: usize| found.best[at].unwrap_or_default()))
     })
@@ -119,7 +124,7 @@ pub(super) fn best_multiples(
 
 /// Description of the load, for the scenario.
 pub(super) fn scenario() -> Vec<String> {
-    let options = options();
+    let options = options(GENERATION_BYTES);
     let baseline = numbers(0).load;
     vec![
         format!(
@@ -153,7 +158,9 @@ mod tests {
 
     #[test]
     fn a_store_keeps_the_baseline_and_cannot_keep_what_its_drive_cannot_write() {
-        let ran = on_a_store(ModelName::NandS3700, 1, |on| Ok([load(on, 1)?, load(on, 2_000)?]));
+        let ran = on_a_store(ModelName::NandS3700, GENERATION_BYTES, 1, |on| {
+            Ok([load(on, 1)?, load(on, 2_000)?])
+        });
         let [baseline, beyond] = ran.expect("every record is found");
         let gets: u64 = baseline.intervals.iter().map(Histogram::count).sum();
         assert!((19_000..21_000).contains(&gets), "{gets} gets");
@@ -165,12 +172,42 @@ mod tests {
     /// P3700.
     #[test]
     fn a_record_across_two_pages_takes_two_reads_of_a_nand_die() {
-        let ran = on_a_store(ModelName::NandP3700, 1, |on| load(on, 1));
+        let ran = on_a_store(ModelName::NandP3700, GENERATION_BYTES, 1, |on| load(on, 1));
         let ran = ran.expect("every record is found");
         assert!(ran.keeps(Limits::STANDARD) && !ran.keeps(Limits::TIGHT));
         for response in &ran.intervals {
             let of = |percent| response.percentile_us(percent);
             assert!(of(50.0) < 128.0 && of(75.0) > 150.0, "{} and {}", of(50.0), of(75.0));
         }
+    }
+
+    /// Finds the largest multiple of the tool's limits, with generations of so many KiB.
+    fn best(name: ModelName, kib: u64) -> u32 {
+        let found = on_a_store(name, kib << 10, 1, |on| {
+            search(&[Limits::STANDARD], u32::MAX, |multiple| load(on, multiple).map(Some))
+        });
+        let best = found.expect("every record is found").best[0].expect("it was not ended");
+        println!("{name}, generations of {kib} KiB: {best} times");
+        best
+    }
+
+    /// Proves the reason in `expected-failures.toml`: with generations of half the size, which is
+    /// chosen, the ratio is the paper's.
+    #[test]
+    #[ignore = "slow"]
+    fn slow_the_ratio_of_stores_depends_on_the_size_of_a_generation() {
+        let ratio = |kib| {
+            let [prototype, p3700] =
+                [ModelName::OptaneSsd, ModelName::NandP3700].map(|name| best(name, kib));
+            f64::from(prototype) / f64::from(p3700)
+        };
+        let [half, whole, double] = [512, GENERATION_BYTES >> 10, 2 << 10].map(ratio);
+        println!("prototype over the P3700: {half:.2}, {whole:.2} and {double:.2}");
+        assert!((half / 3.75 - 1.0).abs() <= 0.25, "{half}");
+        assert!(whole > 3.75 * 1.25 && double > 3.75 * 1.25, "{whole}, {double}");
+        // Gets keep the limits beyond the largest multiple: puts come too late.
+        let beyond = on_a_store(ModelName::NandP3700, GENERATION_BYTES, 1, |on| load(on, 48));
+        let beyond = beyond.expect("every record is found");
+        assert!(!beyond.kept_up && beyond.intervals.iter().all(|it| Limits::STANDARD.hold(it)));
     }
 }

@@ -4,9 +4,9 @@ use entresol_base::Picos;
 use entresol_base::histogram::Histogram;
 use entresol_media::model::ModelName;
 
-use super::drawn_lines;
 use super::paging::{GetWrites, VALUE_BYTES};
 use super::ways::{IN_FLIGHT, ITEMS, MEMORY_ONE_IN, Measurement, Ran, Way, fault_us, run};
+use super::{drawn_lines, drive};
 use crate::{Check, Outcome, Settings, Side};
 
 /// Processor time of a get of 4 KiB with the network's part: 100,000 a second and processor.
@@ -125,10 +125,10 @@ fn swept(all: &[f64], digits: usize) -> String {
 
 /// Checks the mean times of a page fault on both drives.
 fn fault_checks(seed: u64) -> Result<Vec<Check>, String> {
-    let check = |drive: &str, model, paper| {
-        let what = format!("a page fault on {drive}");
+    let check = |name: &str, model, paper| {
+        let what = format!("a page fault on {name}");
         let given = "the drive's model, the host's parts and the fault's 5 us of code";
-        let ours = fault_us(model, seed)?;
+        let ours = fault_us(drive(model), seed)?;
         Ok::<Check, String>(Check::about(what, "us", paper, ours, 15).given(given))
     };
     Ok(vec![check("NAND", NAND, 92.0)?, check("Optane", OPTANE, 16.0)?])
@@ -204,4 +204,43 @@ fn outcome(seed: u64) -> Result<Outcome, String> {
 
 pub(super) fn fig12(settings: &Settings) -> Outcome {
     outcome(settings.seed).unwrap_or_else(Outcome::failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_media::model::{BlockModel, BlockParameters};
+
+    use super::*;
+
+    /// Proves the reason in `expected-failures.toml`.
+    #[test]
+    fn own_io_adds_the_papers_p99_at_seven_tenths_of_the_load() {
+        let few = |saturation: f64| vec![saturation * 0.7, saturation * 0.9];
+        let of = |way| measurement(way, CPU_GET, GETS, 1);
+        let own = run(of(Way::Own(OPTANE)), few).expect("gets");
+        let saturation = own.saturated.per_second;
+        let dram = run(of(Way::Dram), move |_| few(saturation)).expect("gets");
+        let p99 = |of: &Ran| of.points.iter().map(|it| it.times.percentile_us(99.0)).collect();
+        let (own, dram): (Vec<f64>, Vec<f64>) = (p99(&own), p99(&dram));
+        let adds: Vec<f64> = own.iter().zip(&dram).map(|(own, dram)| own - dram).collect();
+        println!("p99 of own I/O {own:.1?} us, of DRAM {dram:.1?}, added {adds:.1?} at 70 and 90%");
+        assert!((55.0..=165.0).contains(&adds[0]) && adds[1] > 165.0, "{adds:?}");
+    }
+
+    /// Proves the reason in `expected-failures.toml`: a shorter read of the die, which is fitted
+    /// within 50 to 75 us, is all that the fault lacks; figure 7 asks for a longer one.
+    #[test]
+    fn a_page_fault_takes_the_papers_time_if_a_die_reads_in_60_us() {
+        let ours = BlockParameters::of(NAND).expect("a drive");
+        let fault = |us| {
+            let read = Picos::from_micros(us);
+            let of = BlockModel::new(&BlockParameters { read, ..ours.clone() });
+            let us = fault_us(of, 1).expect("faults");
+            println!("a page fault with dies that read in {} us: {us:.1} us", read.0 / 1_000_000);
+            us
+        };
+        assert_eq!(ours.read, Picos::from_micros(75));
+        assert!(fault(75) > 92.0 * 1.15 && fault(70) < 92.0 * 1.15);
+        assert!((fault(60) - 92.0).abs() < 2.0);
+    }
 }

@@ -60,6 +60,8 @@ pub(super) struct Drives {
 struct Stores {
     world: World,
     processors: Processors,
+    /// Processor time of a get beside [`CPU_GET`].
+    own: Picos,
     kvs: Vec<Kvs>,
     names: Names,
     values: ValueMaker,
@@ -101,7 +103,7 @@ impl Stores {
             value.clear();
             self.names.append(number, &mut key);
             let begun = self.world.now();
-            self.processors.spend(CPU_GET);
+            self.processors.spend(CPU_GET.after(self.own));
             let found = self.kvs[number as usize % STORES].get_into(&key, &mut value);
             times.record(self.world.now().since(begun).into());
             if !found.map_err(text)? {
@@ -156,7 +158,8 @@ fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point
     Ok(Point { per_second, times })
 }
 
-fn curves(model: ModelName, seed: u64) -> Result<Curves, String> {
+/// Runs all numbers of threads on a drive. A get takes `own` of a processor more than ours.
+pub(super) fn curves(model: ModelName, own: Picos, seed: u64) -> Result<Curves, String> {
     let world = World::new(WorldOptions { steps_max: None, ..WorldOptions::seeded(seed) });
     let within = world.clone();
     let ran = world.run(move || {
@@ -168,6 +171,7 @@ fn curves(model: ModelName, seed: u64) -> Result<Curves, String> {
         let stores = Stores {
             world: within.clone(),
             processors: Processors::new(&within, CORES),
+            own,
             kvs: opened
                 .iter()
                 .map(|store| store.kvs(KVS))
@@ -236,8 +240,8 @@ pub(super) fn drives(settings: &Settings) -> Ran {
         return Arc::clone(drives);
     }
     let both = || {
-        let optane = curves(ModelName::OptaneSsd, settings.seed)?;
-        Ok(Drives { optane, nand: curves(ModelName::NandP3600, settings.seed)? })
+        let of = |model| curves(model, Picos::ZERO, settings.seed);
+        Ok(Drives { optane: of(ModelName::OptaneSsd)?, nand: of(ModelName::NandP3600)? })
     };
     let drives = Arc::new(both());
     *last = Some((settings.seed, Arc::clone(&drives)));

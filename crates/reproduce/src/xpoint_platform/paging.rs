@@ -11,9 +11,8 @@ use entresol_base::rng::Rng;
 use entresol_base::sync::Mutex;
 use entresol_base::world::World;
 use entresol_media::cost::Access;
-use entresol_media::model::{BlockModel, ModelName};
+use entresol_media::model::BlockModel;
 
-use super::drive;
 use crate::clients::Processors;
 use entresol_measure::host::Host;
 
@@ -99,13 +98,13 @@ impl Pager {
     pub(super) fn new(
         world: &World,
         processors: &Arc<Processors>,
-        model: ModelName,
+        drive: BlockModel,
         bytes_max: u64,
     ) -> Pager {
         let slots_max = (bytes_max / PAGE_BYTES).max(1) as usize;
         let pages = Pages { slots: Vec::new(), slots_max, places: HashMap::new(), hand: 0 };
         let counts = PagerCounts::default();
-        let state = PagerState { pages, drive: drive(model), counts, is_timed: false };
+        let state = PagerState { pages, drive, counts, is_timed: false };
         let (world, processors) = (world.clone(), Arc::clone(processors));
         Pager { world, processors, state: Mutex::new(state) }
     }

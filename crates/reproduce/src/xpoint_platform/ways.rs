@@ -15,9 +15,10 @@ use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::Names;
 use entresol_media::MediumSpec;
 use entresol_media::block::{BlockOptions, IoBuffer};
-use entresol_media::model::ModelName;
+use entresol_media::model::{BlockModel, ModelName};
 use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 
+use super::drive;
 use super::load::Load;
 use super::paging::{GetWrites, LinkedItems, Pager, PagerCounts, VALUE_BYTES};
 use crate::clients::Processors;
@@ -140,7 +141,7 @@ impl Machine {
             Way::Own(model) => Place::Cache(CacheOnDrive::new(world, Some(model), seed)?),
             Way::Paged { model, writes, .. } => {
                 let bytes = LinkedItems::bytes(ITEMS) / MEMORY_ONE_IN;
-                let pager = Pager::new(world, &processors, model, bytes);
+                let pager = Pager::new(world, &processors, drive(model), bytes);
                 let mut rng = world.rng("items");
                 let items = LinkedItems::new(pager, ITEMS, writes, &mut rng);
                 for _ in 0..ITEMS * WARM_UP_ROUNDS {
@@ -360,13 +361,13 @@ pub(super) fn run(
 }
 
 /// Measures the mean time of a page fault of a thread that does nothing else, in microseconds.
-pub(super) fn fault_us(model: ModelName, seed: u64) -> Result<f64, String> {
+pub(super) fn fault_us(drive: BlockModel, seed: u64) -> Result<f64, String> {
     const FAULTS: u64 = 2_000;
     let world = World::new(WorldOptions { steps_max: None, ..WorldOptions::seeded(seed) });
     let within = world.clone();
     let ran = world.run(move || {
         let processors = Arc::new(Processors::new(&within, 1));
-        let pager = Pager::new(&within, &processors, model, 1 << 20);
+        let pager = Pager::new(&within, &processors, drive, 1 << 20);
         let mut rng = within.rng("faults");
         pager.set_timed();
         while pager.counts().faults < FAULTS {
