@@ -227,9 +227,9 @@ pub(crate) struct Prepared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Synced {
     All,
-    /// Those that were made or have grown.
+    /// Files that were made or have grown.
     New,
-    /// Those that existed with their length.
+    /// Files that existed with their length.
     Found,
 }
 

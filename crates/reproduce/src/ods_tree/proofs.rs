@@ -114,7 +114,7 @@ fn near(what: &str, ours: f64, paper: f64, percent: f64) {
 }
 
 #[test]
-#[ignore = "slow"]
+#[ignore = "run by .ci/slow: slow tests"]
 fn slow_a_split_alone_flushes_fewer_lines_than_published() {
     for (mix, of_published) in Mix::BOTH.into_iter().zip([21.0..=25.0, 36.8..=38.0]) {
         let (mut all, mut with_splits, mut published) = (vec![], vec![], vec![]);

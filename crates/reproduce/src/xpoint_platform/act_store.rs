@@ -194,7 +194,7 @@ mod tests {
     /// Proves the reason in `expected-failures.toml`: with generations of half the size, which is
     /// chosen, the ratio is the paper's.
     #[test]
-    #[ignore = "slow"]
+    #[ignore = "run by .ci/slow: slow tests"]
     fn slow_the_ratio_of_stores_depends_on_the_size_of_a_generation() {
         let ratio = |kib| {
             let [prototype, p3700] =

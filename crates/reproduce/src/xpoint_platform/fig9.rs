@@ -127,7 +127,7 @@ mod tests {
     /// Proves the reason in `expected-failures.toml`: processor time as `RocksDB`'s does not do,
     /// and one time of each get does at every number of threads.
     #[test]
-    #[ignore = "slow"]
+    #[ignore = "run by .ci/slow: slow tests"]
     fn slow_gets_of_195_us_more_have_the_papers_ratio_at_every_number_of_threads() {
         let [optane, nand] = beside(Picos::ZERO);
         let more = |all: &[f64]| all.iter().map(|us| us + 195.0).collect::<Vec<_>>();

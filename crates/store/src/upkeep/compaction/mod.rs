@@ -462,6 +462,20 @@ fn leads_to(view: &View, kvs: KvsId, moves: &ValueMoves) -> bool {
     view.runs.get(&kvs).is_some_and(is_there)
 }
 
+/// Plans for the bytes that a compaction writes, of all runs of a `Kvs` or of some.
+fn planned<'a>(
+    context: &CompactionContext<'a>,
+    (kvs, is_of_all): (KvsId, bool),
+    read: u64,
+    moved: u64,
+) -> Planned<'a> {
+    let superseded = match is_of_all {
+        true => context.background.space.superseded_runs(kvs).min(read),
+        false => 0,
+    };
+    Planned::new(&context.files.volumes.gauge, read - superseded + moved)
+}
+
 /// Carries out a plan made for `view` while `go_on` returns true. `go_on` receives the share done.
 /// Returns false if the compaction ended early. The caller holds the lock of compactions.
 fn merge(
@@ -486,9 +500,7 @@ fn merge(
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let (mut taken, mut ahead, mut ends) = (0, Ahead::default(), Ends::default());
     let mut sampler = context.background.space.sampler(view, plan.kvs);
-    let superseded = if is_aged { context.background.space.superseded_runs(plan.kvs) } else { 0 };
-    let keys_bytes = read.saturating_sub(superseded);
-    let planned = Planned::new(&context.files.volumes.gauge, keys_bytes + moved_bytes);
+    let planned = planned(context, (plan.kvs, is_aged), read, moved_bytes);
     loop {
         while !ahead.is_full()
             && let Some(next) = merged.take()?
