@@ -87,32 +87,19 @@ mod tests {
         last.per_second()
     }
 
-    /// Asserts that the last workload gains too little, and enough if either class took no time.
-    fn gains_but_for_waiting(all: &'static [Workload]) {
+    /// Proves the reason in `expected-failures.toml` for F, which runs after A: reads wait for the
+    /// drives of both classes, and without the waits for either F would gain enough.
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_f_gains_too_little_since_reads_wait_for_both_classes() {
+        let all = &[Workload::A, Workload::F];
         let alone = per_second(all, false, None);
         let gain = |free| per_second(all, true, free) / alone;
         let as_they_are = gain(None);
         let free = [MediaClass::Capacity, MediaClass::Staging].map(|class| gain(Some(class)));
         println!("gains {as_they_are:.3}; if capacity or staging took no time, {free:.3?}");
-        assert!(
-            as_they_are < 1.9 && free.iter().all(|gain| *gain > 2.0),
-            "{as_they_are}, {free:?}"
-        );
-    }
-
-    /// Proves the reason in `expected-failures.toml` for A: reads wait for the drives of both
-    /// classes, and without the waits for either A would gain enough.
-    #[test]
-    #[ignore = "run by .ci/slow: slow tests"]
-    fn slow_a_gains_too_little_since_reads_wait_for_both_classes() {
-        gains_but_for_waiting(&[Workload::A]);
-    }
-
-    /// Proves it for F, which runs after A.
-    #[test]
-    #[ignore = "run by .ci/slow: slow tests"]
-    fn slow_f_gains_too_little_since_reads_wait_for_both_classes() {
-        gains_but_for_waiting(&[Workload::A, Workload::F]);
+        let enough = free.iter().all(|gain| *gain > 2.0);
+        assert!(as_they_are < 1.9 && enough, "{as_they_are}, {free:?}");
     }
 
     /// Lets dies program in no time, at the same rate of all of them together, so that no read
