@@ -23,7 +23,7 @@ use crate::types::{KvsId, PAGE_BYTES, SegmentNumber};
 use crate::upkeep::image_writer::MemtableImageStatistics;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::version::files::live_segments;
-use crate::version::view::View;
+use crate::version::view::{View, bytes_of};
 use crate::volumes::{MissingVolumeState, OpenVolume};
 use crate::wal::{Log, Written};
 
@@ -481,7 +481,7 @@ fn medium(
     let log_bytes: u64 = young.filter(here).map(|segment| segment.len()).sum();
     let runs = view.runs.values().flat_map(|runs| runs.iter());
     let runs = runs.filter(|run| is_here(names::of_run(run.number())));
-    let run_bytes: u64 = runs.map(|run| run.run.summary().file_bytes).sum();
+    let run_bytes = bytes_of(runs);
     let segments = || view.segments.values().filter(here);
     let value_bytes: u64 = segments().map(|segment| segment.len()).sum();
     let live_of = |segment: &Arc<Segment>| live.get(&segment.number()).copied();
@@ -575,7 +575,7 @@ fn debt(view: &View, kvs: &[KvsStatistics], transactions: u64) -> DebtStatistics
         generations_waiting: view.closed.len() as u64,
         flush_bytes: segments.map(|segment| segment.len()).sum(),
         runs_beyond_one: kvs.iter().map(|kvs| kvs.runs.saturating_sub(1)).sum(),
-        compaction_bytes: newer.map(|run| run.run.summary().file_bytes).sum(),
+        compaction_bytes: bytes_of(newer),
         transactions,
     }
 }

@@ -14,7 +14,7 @@ use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, SegmentNumber, Sequence};
 use crate::version::files::{Files, LiveBytes, live_segments};
-use crate::version::sample::{LiveEstimate, Sampler, Superseded, bytes_of, keys_max};
+use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max};
 use crate::version::view::View;
 use crate::volumes::{SpaceFacts, SpaceGauge};
 
@@ -92,16 +92,12 @@ impl Space {
         let mut superseded = self.superseded.lock();
         let view = files.current.get();
         let estimate = LiveEstimate::of(&view);
-        let rewritten = view.runs.iter().map(|(kvs, runs)| {
-            let superseded = estimate.superseded.runs.get(kvs).copied().unwrap_or_default();
-            bytes_of(runs).saturating_sub(superseded)
-        });
         let facts = SpaceFacts {
             bound,
             flushed_bytes: estimate.bytes,
             added_bytes: 0,
             inline_bytes: estimate.inline_bytes,
-            rewritten_bytes: rewritten.max().unwrap_or_default(),
+            rewritten_bytes: estimate.rewritten_bytes,
             value_bytes: view.segments.values().map(|segment| segment.len()).sum(),
             are_squeezed: !files.volumes.are_durable_at_once(),
         };

@@ -177,6 +177,9 @@ fn live_records(view: &View, segment: &Segment) -> Result<Option<Vec<LiveRecord>
     all.sort_unstable_by(|(kvs, key, _), (other_kvs, other, _)| {
         (kvs, key_of(key)).cmp(&(other_kvs, key_of(other)))
     });
+    // A table has all records. Without one, damage may hide some, and all that leads into the
+    // segment is counted.
+    let has_table = segment.table().is_some();
     let (mut live, mut found_bytes) = (Vec::new(), 0);
     for (kvs, key, record) in all {
         let mut is_newest = true;
@@ -188,16 +191,14 @@ fn live_records(view: &View, segment: &Segment) -> Result<Option<Vec<LiveRecord>
                     live.push(LiveRecord { place: record.place, lies: record.lies });
                 }
             }
-            if segment.table().is_some() {
+            if has_table {
                 break;
             }
             is_newest = false;
         }
     }
-    // A table has all records. Without one, damage may hide some, and all that leads into the
-    // segment is counted.
     let leads = || live_segments(view).get(&segment.number()).copied().unwrap_or_default();
-    let is_certain = segment.table().is_some()
+    let is_certain = has_table
         || found_bytes == leads()
         || mutation_site!("a segment is squeezed only if all that leads into it was found");
     live.sort_unstable_by_key(|record| record.place.offset);

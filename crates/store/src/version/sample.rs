@@ -11,7 +11,7 @@ use entresol_base::mutation_site;
 use crate::cache::row::NameHasher;
 use crate::segment::record::HEADER_BYTES;
 use crate::types::{Entry, KvsId, SegmentNumber, Value};
-use crate::version::view::{View, ViewRun};
+use crate::version::view::{View, ViewRun, bytes_of};
 
 /// Fewest keys that a sample may take.
 const KEYS_MIN: usize = 64;
@@ -54,6 +54,8 @@ pub(crate) struct LiveEstimate {
     pub(crate) bytes: u64,
     /// Of these, the bytes of keys whose values lie beside them.
     pub(crate) inline_bytes: u64,
+    /// Bytes that a compaction of all runs of a `Kvs` writes, of the one that has most of them.
+    pub(crate) rewritten_bytes: u64,
     /// Number of zeros in which the hashes of sampled keys end.
     pub(crate) zeros: u32,
     /// Bytes of the newest version of each sampled key, by the key's hash.
@@ -144,7 +146,10 @@ impl LiveEstimate {
             all.inline_bytes += overlap.live.1 as u64;
             let inline = (overlap.inline - overlap.live.1).max(0.0) as u64;
             all.superseded.inline.insert(*kvs, inline);
-            all.superseded.runs.insert(*kvs, (bytes_of(runs) as f64 * overlap.repeated()) as u64);
+            let all_runs = bytes_of(runs.iter());
+            let superseded = (all_runs as f64 * overlap.repeated()) as u64;
+            all.superseded.runs.insert(*kvs, superseded);
+            all.rewritten_bytes = all.rewritten_bytes.max(all_runs - superseded);
             for (segment, bytes) in overlap.superseded {
                 *all.superseded.values.entry(segment).or_default() += bytes;
             }
@@ -219,7 +224,6 @@ impl Overlap {
         let of_run = sample.keys.iter().filter(|key| key.hash.trailing_zeros() >= zeros);
         for key in of_run {
             taken += 1;
-            self.versions += 1;
             let before = match self.newest.entry(key.hash) {
                 Occupied(mut before) => Some(before.insert(*key)),
                 Vacant(free) => {
@@ -241,6 +245,7 @@ impl Overlap {
                 None => {}
             }
         }
+        self.versions += taken;
         let of_all = |bytes: u64| match taken {
             0 => 0.0,
             taken => bytes as f64 / taken as f64 * entries as f64,
@@ -250,11 +255,6 @@ impl Overlap {
         self.live.1 += sample.inline_bytes as f64 - of_all(killed_inline);
         self.live.1 = self.live.1.clamp(0.0, self.live.0);
     }
-}
-
-/// Returns the bytes of the files of runs.
-pub(crate) fn bytes_of(runs: &[ViewRun]) -> u64 {
-    runs.iter().map(|run| run.run.summary().file_bytes).sum()
 }
 
 #[cfg(test)]

@@ -292,8 +292,7 @@ impl View {
 
     /// Returns the bytes of all runs.
     fn run_bytes(&self) -> u64 {
-        let runs = self.runs.values().flat_map(|runs| runs.iter());
-        runs.map(|flushed| flushed.run.summary().file_bytes).sum()
+        bytes_of(self.runs.values().flat_map(|runs| runs.iter()))
     }
 
     /// Finds the newest version of a key up to a sequence number. Returns `None` if there is none,
@@ -382,4 +381,9 @@ impl View {
         out.drain(before..out.len() - value_bytes);
         Ok(())
     }
+}
+
+/// Returns the bytes of the files of runs.
+pub(crate) fn bytes_of<'a>(runs: impl IntoIterator<Item = &'a ViewRun>) -> u64 {
+    runs.into_iter().map(|run| run.run.summary().file_bytes).sum()
 }

@@ -35,7 +35,7 @@ use crate::version::ends::Ends;
 use crate::version::files::live_of;
 use crate::version::merged::{Merged, TakenVersion};
 use crate::version::source::Source;
-use crate::version::view::{View, ViewRun};
+use crate::version::view::{View, ViewRun, bytes_of};
 use crate::volumes;
 use crate::volumes::{FileKind, Planned};
 use ahead::{Ahead, Due};
@@ -310,7 +310,7 @@ impl Plan {
     /// Returns the bytes of the runs.
     fn bytes(&self, view: &View) -> u64 {
         let all = view.runs.get(&self.kvs).map_or(&[][..], |runs| runs);
-        all[self.runs.clone()].iter().map(|run| run.run.summary().file_bytes).sum()
+        bytes_of(&all[self.runs.clone()])
     }
 }
 
@@ -489,7 +489,7 @@ fn merge(
     let has_oldest = leaves_tombstones_out(context, all, plan);
     let is_aged = plan.runs.len() == all.len();
     let number = context.files.manifest.lock().take_run();
-    let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
+    let read = bytes_of(old);
     let place = place_for_keys(context, plan, is_aged, read);
     let gone = range_deletes_left(context, old, has_oldest);
     let mut writer = context.files.begin_run(&place, (number, plan.kvs), gone)?;

@@ -9,7 +9,7 @@ use crate::upkeep::context::CompactionContext;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::upkeep::read_frequency::kept::SummaryUse;
 use crate::version::files::live_of;
-use crate::version::view::{View, ViewRun};
+use crate::version::view::{View, ViewRun, bytes_of};
 use crate::volumes::{FileKind, MoveCause};
 
 impl CompactionContext<'_> {
@@ -122,7 +122,7 @@ impl CompactionContext<'_> {
                 let mut live = run.run.summary().live.iter();
                 live.any(|live| hot.contains_key(&live.segment) && is_slow(&live.segment))
             };
-            let keys: u64 = runs.iter().filter(leads).map(|run| run.run.summary().file_bytes).sum();
+            let keys = bytes_of(runs.iter().filter(leads));
             if values < MISPLACED_BYTES_MIN || read < values + keys {
                 return None;
             }
