@@ -493,11 +493,7 @@ impl<'a> Restorer<'a> {
                 return true;
             }
             drop(pair);
-            if !self
-                .items
-                .index
-                .make_room(hash, &|at| self.records().fetch(at), &|at| self.records().rehash(at))
-            {
+            if !self.items.displace_for(hash) {
                 return false;
             }
         }

@@ -19,6 +19,8 @@ use crate::statistics::{Counters, count_shared};
 
 /// Items added or removed by a worker before the index is told, if there is no limit of keys.
 const COUNT_BATCH: i64 = 32;
+/// Maximum of the buckets by which the table grows at once, since displacement found no slot.
+const EARLY_GROWTH_MAX: u64 = 512;
 /// Items that a writer drops for one that it adds, while there are more than the limit allows.
 const DROPPED_FOR_NEW: u64 = 2;
 
@@ -172,9 +174,7 @@ impl Items {
 
     /// Frees a slot in one of the key's buckets, if need be by dropping the coldest item there.
     fn make_slot(&self, hash: KeyHash) {
-        if self.index.make_room(hash.0, &|at| self.space.records.fetch(at), &|at| {
-            self.space.records.rehash(at)
-        }) {
+        if self.displace_for(hash.0) {
             return;
         }
         let pair = self.index.lock(hash.0);
@@ -184,6 +184,21 @@ impl Items {
             self.index.count(-1);
             count_shared(&self.counters.displaced_out, 1);
         }
+    }
+
+    /// Frees a slot in one of the key's buckets by displacement. If the hashes of the items that
+    /// are left are not spread evenly and it fails, the table grows before its time, while DRAM is
+    /// left for it. Returns false if all of that was in vain.
+    pub(crate) fn displace_for(&self, hash: u64) -> bool {
+        let records = &self.space.records;
+        let mut steps = 1;
+        while !self.index.make_room(hash, &|at| records.fetch(at), &|at| records.rehash(at)) {
+            if steps > EARLY_GROWTH_MAX || !(0..steps).all(|_| self.grow_once(|| false)) {
+                return false;
+            }
+            steps *= 2;
+        }
+        true
     }
 
     /// Counts an item that a worker has added at `place`; those that it has not told the index of
@@ -223,21 +238,19 @@ impl Items {
 
     /// Grows the table while it is too full and DRAM is left or can be freed.
     pub(crate) fn grow_index(&self, shard: &mut Shard, now: Seconds) {
-        while self.index.wants_growth() {
-            let full = self.index.bytes() + BUCKET_BYTES > self.space.budget.table_bytes();
-            let taken = !full
-                || self.space.budget.take_table()
-                || self.evict_one(shard, now, self.for_table()) && self.space.budget.take_table();
-            if !taken {
-                return;
-            }
-            if !self
-                .index
-                .grow(&|at| self.space.records.fetch(at), &|at| self.space.records.rehash(at))
-            {
-                return;
-            }
-        }
+        while self.index.wants_growth()
+            && self.grow_once(|| self.evict_one(shard, now, self.for_table()))
+        {}
+    }
+
+    /// Grows the table by a bucket; returns false if it must not grow. Without DRAM for it, `free`
+    /// is to free some.
+    fn grow_once(&self, free: impl FnOnce() -> bool) -> bool {
+        let budget = &self.space.budget;
+        let full = self.index.bytes() + BUCKET_BYTES > budget.table_bytes();
+        let taken = !full || budget.take_table() || free() && budget.take_table();
+        let records = &self.space.records;
+        taken && self.index.grow(&|at| records.fetch(at), &|at| records.rehash(at))
     }
 
     /// Returns the manner of an eviction for the table: where values lie elsewhere, records alone
@@ -254,7 +267,10 @@ impl Items {
     pub(crate) fn shrink_index(&self, steps_max: usize) -> bool {
         let mut shrunk = false;
         for _ in 0..steps_max {
-            if !self.index.wants_shrinking() || !self.index.shrink() {
+            let records = &self.space.records;
+            if !self.index.wants_shrinking()
+                || !self.index.shrink(&|at| records.fetch(at), &|at| records.rehash(at))
+            {
                 break;
             }
             shrunk = true;

@@ -23,6 +23,8 @@
 //!    starts again with versions that it never had.
 //! 4. A miss is proven by both buckets' versions and the number of buckets being unchanged.
 
+mod resize;
+
 use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
@@ -30,12 +32,12 @@ use entresol_base::sync::Mutex;
 use entresol_base::thread;
 use entresol_media::{Direct, Line, RegionError};
 
+use self::resize::Growth;
+
 pub(crate) const BUCKET_BYTES: u64 = 64;
 pub(crate) const SLOTS: usize = 7;
 const LOCK: u64 = 1;
 const VERSION: u64 = 1 << 32;
-/// Position in a bucket's version of the number of its life.
-const LIFE_SHIFT: u32 = 52;
 const LOCATION_BITS: u32 = 40;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 /// Byte of a slot word that holds its heat.
@@ -49,8 +51,6 @@ const LOAD_DENOMINATOR: i64 = 10;
 /// Share of used slots below which the table shrinks.
 const SHRINK_NUMERATOR: i64 = 1;
 const SHRINK_DENOMINATOR: i64 = 2;
-/// Maximum of buckets searched for a free slot before an insert gives up.
-const DISPLACEMENT_BUCKETS_MAX: usize = 256;
 
 /// A slot's place and the word that it held.
 #[derive(Debug, Clone, Copy)]
@@ -203,15 +203,6 @@ pub(crate) struct Index {
     buckets_max: u64,
     items: AtomicI64,
     growth: Mutex<Growth>,
-}
-
-/// State of growing and shrinking, behind their lock.
-#[derive(Default)]
-struct Growth {
-    /// Buckets that may have been touched since memory was last given back.
-    touched: u64,
-    /// Number of times that memory was given back.
-    trims: u64,
 }
 
 #[inline(always)]
@@ -564,186 +555,6 @@ impl Index {
         let line = self.table.load_line(bucket * BUCKET_BYTES);
         line[1..].iter().filter(|word| !is_free(**word)).count()
     }
-
-    fn fetch_records(&self, bucket: u64, fetch: &impl Fn(u64)) {
-        for word in &self.table.load_line(bucket * BUCKET_BYTES)[1..] {
-            fetch(location_of(*word));
-        }
-    }
-
-    /// Frees a slot in one of a key's buckets by moving other items to their other buckets. `fetch`
-    /// as in `grow`.
-    pub(crate) fn make_room(
-        &self,
-        hash: u64,
-        fetch: &impl Fn(u64),
-        rehash: &impl Fn(u64) -> u64,
-    ) -> bool {
-        let n = self.buckets.load(Ordering::Acquire);
-        let (first, second) = addresses(hash, n);
-        // Breadth first: each step names the bucket to search and the slot that would move there.
-        let mut steps = Vec::with_capacity(2 + 2 * SLOTS);
-        steps.push(Step { bucket: first, from: None });
-        steps.push(Step { bucket: second, from: None });
-        self.fetch_records(first, fetch);
-        self.fetch_records(second, fetch);
-        let mut next = 0;
-        while next < steps.len() && steps.len() < DISPLACEMENT_BUCKETS_MAX {
-            let bucket = steps[next].bucket;
-            for slot in 1..=SLOTS as u64 {
-                let at = bucket * BUCKET_BYTES + slot * 8;
-                let word = self.table.load_u64(at, Ordering::Acquire);
-                if is_free(word) {
-                    return self.carry_out(&steps, next, rehash);
-                }
-                let other = other_bucket(rehash(location_of(word)), bucket, n);
-                if other == bucket {
-                    continue;
-                }
-                steps.push(Step { bucket: other, from: Some((next, at, word)) });
-                if self.free_slot(other).is_some() {
-                    return self.carry_out(&steps, steps.len() - 1, rehash);
-                }
-            }
-            next += 1;
-        }
-        false
-    }
-
-    /// Moves items along the path that ends at `last`, from its end, each move checked under locks.
-    fn carry_out(&self, steps: &[Step], mut last: usize, rehash: &impl Fn(u64) -> u64) -> bool {
-        while let Some((parent, from_at, word)) = steps[last].from {
-            let (from, to) = (steps[parent].bucket, steps[last].bucket);
-            self.lock_both(from, to);
-            let moved = self.move_slot(from_at, word, from, to, rehash);
-            self.unlock_both(from, to);
-            if !moved {
-                // Another writer changed one of the two buckets: there may be room now, or the
-                // caller searches again.
-                return true;
-            }
-            last = parent;
-        }
-        true
-    }
-
-    fn move_slot(
-        &self,
-        from_at: u64,
-        word: u64,
-        from: u64,
-        to: u64,
-        rehash: &impl Fn(u64) -> u64,
-    ) -> bool {
-        let current = self.table.load_u64(from_at, Ordering::Relaxed);
-        if is_free(current) || location_of(current) != location_of(word) {
-            return false;
-        }
-        // Under the lock the record is whole, so this hash is that of the item itself.
-        let n = self.buckets.load(Ordering::Acquire);
-        if other_bucket(rehash(location_of(current)), from, n) != to {
-            return false;
-        }
-        let Some(to_at) = self.free_slot(to) else { return false };
-        self.change(to_at, current);
-        self.change(from_at, 0);
-        true
-    }
-
-    /// Adds one bucket and splits the items of another between the two; returns false if the table
-    /// is at its maximum. `fetch` prefetches the record at a location, so that the waits for all
-    /// records of the bucket overlap.
-    pub(crate) fn grow(&self, fetch: &impl Fn(u64), rehash: &impl Fn(u64) -> u64) -> bool {
-        let Some(mut growth) = self.growth.try_lock() else { return true };
-        let n = self.buckets.load(Ordering::Acquire);
-        if n >= self.buckets_max {
-            return false;
-        }
-        let (old, new) = (n - (1 << n.ilog2()), n);
-        self.table.prefetch((old + 1) * BUCKET_BYTES);
-        self.table.prefetch(new * BUCKET_BYTES);
-        self.fetch_records(old, fetch);
-        self.lock_both(old, new);
-        growth.touched = growth.touched.max(n + 1);
-        self.begin_life(new, growth.trims);
-        debug_assert!(self.used_slots(new) == 0, "bucket {new} is new, but holds items");
-        let mut line = self.table.load_line(old * BUCKET_BYTES);
-        for word in &mut line[1..] {
-            if !is_free(*word) && !moves_to(rehash(location_of(*word)), old, new, n) {
-                *word = 0;
-            }
-        }
-        let moving = || line.iter().enumerate().skip(1).filter(|(_, word)| !is_free(**word));
-        for (slot, word) in moving() {
-            self.change(new * BUCKET_BYTES + slot as u64 * 8, *word);
-        }
-        self.buckets.store(n + 1, Ordering::Release);
-        for (slot, _) in moving() {
-            self.change(old * BUCKET_BYTES + slot as u64 * 8, 0);
-        }
-        self.unlock_both(old, new);
-        true
-    }
-
-    /// Removes the last bucket if its items fit into the one that it was split from.
-    pub(crate) fn shrink(&self) -> bool {
-        let Some(_growing) = self.growth.try_lock() else { return false };
-        let n = self.buckets.load(Ordering::Acquire);
-        if n <= BUCKETS_MIN {
-            return false;
-        }
-        let last = n - 1;
-        let buddy = last - (1 << last.ilog2());
-        self.lock_both(buddy, last);
-        let line = self.table.load_line(last * BUCKET_BYTES);
-        let room =
-            self.table.load_line(buddy * BUCKET_BYTES)[1..].iter().filter(|w| is_free(**w)).count();
-        let fits = line.iter().skip(1).filter(|word| !is_free(**word)).count() <= room;
-        if fits {
-            for word in line.iter().skip(1).filter(|word| !is_free(**word)) {
-                let free = self.free_slot(buddy);
-                assert!(free.is_some(), "bucket {buddy} had room for bucket {last} and has none");
-                free.into_iter().for_each(|free| self.change(free, *word));
-            }
-            self.buckets.store(last, Ordering::Release);
-            for slot in (1..=SLOTS).filter(|slot| !is_free(line[*slot])) {
-                self.change(last * BUCKET_BYTES + slot as u64 * 8, 0);
-            }
-        }
-        self.unlock_both(buddy, last);
-        fits
-    }
-
-    /// Starts a new life of a bucket whose memory was given back and has lost its version. It must
-    /// not count through the same versions again under the eyes of a slow reader, so each life has
-    /// a million versions of its own.
-    fn begin_life(&self, locked: u64, trims: u64) {
-        let at = locked * BUCKET_BYTES;
-        let header = self.table.load_u64(at, Ordering::Relaxed);
-        if header < VERSION {
-            self.table.store_u64(at, header | trims << LIFE_SHIFT, Ordering::Release);
-        }
-    }
-
-    /// Gives the memory behind the last bucket back to the system, in whole pages.
-    pub(crate) fn trim(&self) {
-        const PAGE: u64 = 4096;
-        let Some(mut growth) = self.growth.try_lock() else { return };
-        let used = self.bytes().next_multiple_of(PAGE);
-        let all = self.table.len();
-        if used >= all || used / BUCKET_BYTES >= growth.touched {
-            return;
-        }
-        // A writer that has not noticed yet that the table is shorter may hold a lock there for a
-        // moment. All of them are taken first, since giving the memory back unlocks them.
-        for bucket in used / BUCKET_BYTES..growth.touched {
-            self.lock_bucket(bucket);
-            debug_assert!(self.used_slots(bucket) == 0, "bucket {bucket} is cut off with items");
-        }
-        self.table.discard(used, all - used);
-        growth.touched = used / BUCKET_BYTES;
-        growth.trims += 1;
-    }
 }
 
 /// Both buckets of a key. A mask of slots has bit `s` for slot `s` of the first bucket and bit `8 +
@@ -781,24 +592,6 @@ impl Two<'_> {
         let line = select_unpredictable(in_first(mask), self.lines.0, self.lines.1);
         (bucket_at + slot as u64 * 8, line.words()[slot].load(Ordering::Acquire))
     }
-}
-
-#[derive(Clone, Copy)]
-struct Step {
-    bucket: u64,
-    from: Option<(usize, u64, u64)>,
-}
-
-fn other_bucket(hash: u64, bucket: u64, n: u64) -> u64 {
-    let (first, second) = addresses(hash, n);
-    if bucket == first { second } else { first }
-}
-
-/// Returns true if an item of bucket `old` belongs in the new bucket once there are `n + 1`.
-fn moves_to(hash: u64, old: u64, new: u64, n: u64) -> bool {
-    let (first, second) = addresses(hash, n);
-    let (first_then, second_then) = addresses(hash, n + 1);
-    if first == old { first_then == new } else { second == old && second_then == new }
 }
 
 /// One of a key's buckets, locked, with a slot in it.
