@@ -75,7 +75,7 @@ fn squeeze(context: &CompactionContext<'_>, number: SegmentNumber) -> Result<boo
     else {
         return Ok(false);
     };
-    let Some(live) = live_records(&view, &segment)? else { return Ok(false) };
+    let Some(live) = live_records(files, &view, &segment)? else { return Ok(false) };
     drop(view);
     let Some((table, end)) = table_of(&live) else { return Ok(false) };
     let bytes = table.places(end).file_bytes;
@@ -90,7 +90,7 @@ fn squeeze(context: &CompactionContext<'_>, number: SegmentNumber) -> Result<boo
     let planned = Planned::new(&files.volumes.gauge, bytes);
     place.growing().fetch_add(bytes, Relaxed);
     let unfinished = names::on_its_way(&name);
-    let written = write(&place, &unfinished, &segment, (&table, end), &live);
+    let written = write(files, (&place, &unfinished), &segment, (&table, end), &live);
     let done = written.and_then(|()| install(files, &segment, &place, bytes));
     // A file that cannot be removed now is removed at the next opening.
     if matches!(done, Ok(Some(_))) || place.directory.remove(&unfinished).is_ok() {
@@ -167,7 +167,11 @@ impl Records {
 /// Returns the records of a segment that the newest versions of keys lead to, in their order;
 /// `None` if something leads into the segment to what is no record. What range deletes or the time
 /// have removed stays.
-fn live_records(view: &View, segment: &Segment) -> Result<Option<Vec<LiveRecord>>, StoreError> {
+fn live_records(
+    files: &Files,
+    view: &View,
+    segment: &Segment,
+) -> Result<Option<Vec<LiveRecord>>, StoreError> {
     if segment.is_lost() {
         return Ok(None);
     }
@@ -182,6 +186,7 @@ fn live_records(view: &View, segment: &Segment) -> Result<Option<Vec<LiveRecord>
     let has_table = segment.table().is_some();
     let (mut live, mut found_bytes) = (Vec::new(), 0);
     for (kvs, key, record) in all {
+        files.time.give_way();
         let mut is_newest = true;
         for run in view.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
             let Some(found) = run.run.get(key_of(&key), Sequence::MAX)? else { continue };
@@ -220,8 +225,8 @@ fn table_of(live: &[LiveRecord]) -> Option<(Table, u64)> {
 
 /// Writes a segment with the given records, and makes it durable.
 fn write(
-    place: &OpenVolume,
-    name: &str,
+    files: &Files,
+    (place, name): (&OpenVolume, &str),
     segment: &Segment,
     (table, end): (&Table, u64),
     live: &[LiveRecord],
@@ -242,6 +247,7 @@ fn write(
     pieces.fill_up_to(FIRST_RECORD)?;
     let mut window = Window::default();
     for LiveRecord { place, lies } in live {
+        files.time.give_way();
         let record = window.read(segment, *lies, u64::from(place.bytes))?;
         // There is no other copy once this one is installed.
         if Record::decode(segment.address(place.offset), record).is_none() {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
+use entresol_base::thread;
 use entresol_base::{Clock, Nanos, Seconds};
 
 use crate::types::Expiry;
@@ -48,6 +49,11 @@ impl StoreTime {
     /// Returns the monotonic time.
     pub(crate) fn instant(&self) -> Nanos {
         self.clock.now()
+    }
+
+    /// Lets writers and readers go first, if this thread has had its turn.
+    pub(crate) fn give_way(&self) {
+        let _ = thread::give_way(&*self.clock);
     }
 
     /// Returns the latest time that the store has seen.
