@@ -79,7 +79,7 @@ struct Blocks {
     empty: f64,
 }
 
-/// What a thread times.
+/// Subjects that a thread times.
 struct Subjects {
     plain: CacheSubject,
     twice: TwiceAccounted,
