@@ -12,9 +12,10 @@ use entresol_measure::statistics::Spread;
 use entresol_media::Account;
 use fastrand::Rng;
 
+use super::accounts::second_account;
 use super::subjects::{Accounted, CacheSubject, Subject, TwiceAccounted};
 use super::workloads::{Objects, PREPARED, Prepared, fill};
-use super::{DirectOptions, check, objects, open_cache, second_account};
+use super::{DirectOptions, check, objects, open_cache};
 
 /// Pairs of blocks in a round, of [`PREPARED`] gets each: 2048 gets of either kind, so that about
 /// twenty are beyond the 99th percentile.

@@ -1,5 +1,6 @@
 //! Measurement of direct calls of the cache, beside a plain map of boxed values in the same run.
 
+mod accounts;
 mod counted;
 pub mod lab;
 mod latency;
@@ -18,15 +19,13 @@ use entresol_measure::process::{self, resident};
 use entresol_measure::progress::Progress;
 use entresol_measure::statistics::Spread;
 use entresol_measure::values::KeyMaker;
-use entresol_media::{Account, CostTable, Limit};
 use fastrand::Rng;
 use serde::Serialize;
 
-use subjects::{
-    AccountOnly, Accounted, BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted,
-};
+use subjects::{BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject};
 use workloads::{Objects, Timed, fill, run};
 
+pub use accounts::{AccountResult, account_cost_on};
 pub use counted::{CountedOperation, run_counted};
 pub use latency::{AccountLatency, account_latency_on};
 pub use memory::MemoryAtQuota;
@@ -35,10 +34,6 @@ pub use workloads::Workload;
 
 /// Value sizes for which the cost of accounts is measured.
 const ACCOUNT_VALUE_BYTES: [usize; 2] = [64, 256];
-/// Account rounds for each other round: a difference of a few nanoseconds in hundreds needs more.
-const ACCOUNT_ROUNDS: usize = 3;
-/// Limit of the additional account as a share of its medium; all threads' gets use less.
-const ACCOUNT_SHARE: f64 = 100.0;
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -100,21 +95,6 @@ pub struct ThreadsResult {
     pub cache_cpu_ns: Spread,
     /// Operations per second of the map behind one lock.
     pub map_ops_s: Spread,
-}
-
-/// Cost of one more account on every get.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct AccountResult {
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// Processor time of a get with its usual account.
-    pub get_cpu_ns: Spread,
-    /// Processor time of a get that is admitted and charged once more.
-    pub get_twice_accounted_cpu_ns: Spread,
-    /// Spread of the differences between the two in each round.
-    pub difference_cpu_ns: Spread,
-    /// Processor time of admission and charge in a loop without a cache.
-    pub account_alone_cpu_ns: Spread,
 }
 
 /// Results of a run.
@@ -182,7 +162,7 @@ pub fn run_direct(
             break;
         }
         progress.say(&format!("accounts, {value_bytes} B"));
-        accounts.push(account_cost(options, value_bytes)?);
+        accounts.extend(account_cost_on(options, value_bytes, 1)?);
         progress.advance(1);
     }
     Ok(DirectResult {
@@ -345,71 +325,6 @@ fn on_threads<S: Subject + Send>(
     let cpu: Vec<f64> = timed?.iter().map(|timed| timed.cpu_ns_per_operation).collect();
     let operations = (objects.operations() * threads) as f64;
     Ok((operations / passed.max(1e-9), cpu.iter().sum::<f64>() / cpu.len().max(1) as f64))
-}
-
-/// Measures gets with and without one more account, by turns.
-fn account_cost(options: &DirectOptions, value_bytes: usize) -> Result<AccountResult, BenchError> {
-    let mut of_threads = account_cost_on(options, value_bytes, 1)?;
-    of_threads.pop().ok_or_else(|| BenchError::Usage("no thread".to_owned()))
-}
-
-/// Measures the cost of an account on several threads, which share one cache and one account but
-/// have handles of their own.
-pub fn account_cost_on(
-    options: &DirectOptions,
-    value_bytes: usize,
-    threads: usize,
-) -> Result<Vec<AccountResult>, BenchError> {
-    check(options)?;
-    let objects = objects(options, value_bytes)?;
-    let cache = open_cache(options, value_bytes)?;
-    fill(&objects, &mut CacheSubject::new(&cache, SystemClock::new().seconds()))?;
-    let account = second_account();
-    let rounds = |_| account_rounds(options, &objects, &cache, &account);
-    process::on_threads(0..threads, rounds).into_iter().collect()
-}
-
-/// Creates an account whose limit is in force but never reached; its bucket is consulted like that
-/// of a limited tenant.
-fn second_account() -> Arc<Account> {
-    let account = Account::new("second", Arc::new(CostTable::published()));
-    account.set_limit(Limit::Share(ACCOUNT_SHARE));
-    account
-}
-
-fn account_rounds(
-    options: &DirectOptions,
-    objects: &Objects,
-    cache: &Arc<Cache>,
-    account: &Arc<Account>,
-) -> Result<AccountResult, BenchError> {
-    let now = SystemClock::new().seconds();
-    let mut plain = CacheSubject::new(cache, now);
-    let cache = CacheSubject::new(cache, now);
-    let mut twice = TwiceAccounted { cache, account: Accounted::new(account.handle()) };
-    let bare = LoopOnly { value: [7; 8] };
-    let account = Accounted::new(account.handle());
-    let mut alone = AccountOnly { bare, account, value_bytes: objects.value_bytes };
-    let mut bare = LoopOnly { value: [7; 8] };
-    let (mut once_ns, mut twice_ns) = (Vec::new(), Vec::new());
-    let (mut differences, mut alone_ns) = (Vec::new(), Vec::new());
-    for _ in 0..options.rounds * ACCOUNT_ROUNDS {
-        let workload = Workload::GetUniform;
-        let empty = run(workload, objects, &mut bare)?.cpu_ns_per_operation;
-        let once = run(workload, objects, &mut plain)?.cpu_ns_per_operation - empty;
-        let more = run(workload, objects, &mut twice)?.cpu_ns_per_operation - empty;
-        alone_ns.push(run(workload, objects, &mut alone)?.cpu_ns_per_operation - empty);
-        differences.push(more - once);
-        once_ns.push(once);
-        twice_ns.push(more);
-    }
-    Ok(AccountResult {
-        value_bytes: objects.value_bytes,
-        get_cpu_ns: Spread::of(&once_ns),
-        get_twice_accounted_cpu_ns: Spread::of(&twice_ns),
-        difference_cpu_ns: Spread::of(&differences),
-        account_alone_cpu_ns: Spread::of(&alone_ns),
-    })
 }
 
 #[cfg(test)]

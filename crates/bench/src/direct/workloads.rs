@@ -184,18 +184,28 @@ fn independent<S: Subject>(
     order: &[u32],
     subject: &mut S,
 ) -> Result<Timed, BenchError> {
-    let (mut prepared, mut out) = (Prepared::new(), Vec::new());
+    run_block(objects, order, &mut Prepared::new(), subject)
+}
+
+/// Gets the objects of these numbers.
+pub(crate) fn run_block<S: Subject>(
+    objects: &Objects,
+    numbers: &[u32],
+    prepared: &mut Prepared,
+    subject: &mut S,
+) -> Result<Timed, BenchError> {
+    let mut out = Vec::with_capacity(objects.value_bytes);
     let mut found = 0;
     let before = thread_cpu_ns();
-    for numbers in order.chunks(PREPARED) {
-        prepared.keys(objects, numbers);
+    for few in numbers.chunks(PREPARED) {
+        prepared.keys(objects, few);
         for key in prepared.each_key(objects) {
             out.clear();
             found += usize::from(subject.get(key, &mut out));
             black_box(&out);
         }
     }
-    finish(before, order.len(), found, "gets")
+    finish(before, numbers.len(), found, "gets")
 }
 
 fn dependent<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, BenchError> {

@@ -215,7 +215,9 @@ pub(super) fn fig5a(settings: &Settings) -> Outcome {
             "On the machine at hand, in real time: {THREADS} threads (the paper has 8) of gets \
              from a cache in DRAM, uniform; every access is admitted by its account and charged. \
              A get has one account: it is measured against gets with one more, under a limit that \
-             is not reached, by turns; processor time, medians of 15 rounds. Latencies are of \
+             is not reached, in blocks of 1024 gets of either kind by turns, each with keys of \
+             its own; processor time, medians of 15 rounds, each the median of its blocks. \
+             Latencies are of \
              wall time, each get by itself, in blocks of 64 gets of either kind by turns; the \
              ratios are medians over rounds of 2048 gets of either kind, so that what interrupts \
              one round does not count, and those of the size where they are farthest from 1."

@@ -10,7 +10,7 @@ use entresol_measure::report::svg::{Axis, Line, Scale, lines_beside};
 use entresol_media::cost::{CostSource, LARGE_SIZES, MeasuredCosts};
 use entresol_media::model::memory::{AEP2, Further, MemoryOp, Module, Parameters, Processor};
 use entresol_media::{Access, CostTable};
-use entresol_sharing::settings::{AloneSettings, FairSettings};
+use entresol_sharing::settings::{AloneSettings, FairSettings, ProportionalSettings};
 use entresol_sharing::{PolicySettings, Settings, TenantId, TenantSettings};
 
 use super::core::{Accesses, Scene as Alone, run};
@@ -106,15 +106,23 @@ impl Device {
         }
     }
 
-    /// Returns the fair policy with pauses that are stretched like the device, so that one holds as
-    /// many requests as on the paper's, which found a millisecond to be enough there (4.1). In a
+    /// Returns the fair policy with pauses that are stretched like the device.
+    pub(super) fn fair(&self) -> FairSettings {
+        FairSettings { alone: self.pauses(AloneSettings::default()), ..FairSettings::default() }
+    }
+
+    /// Stretches pauses that show performance alone like the device, so that one holds as many
+    /// requests as on the paper's, which found a millisecond to be enough there (4.1). In a
     /// millisecond of a slowed device a tenant is answered a few dozen times, beside writes of the
     /// others that are still in the device's buffers.
-    pub(super) fn fair(&self) -> FairSettings {
-        let usual = AloneSettings::default();
+    pub(super) fn pauses(&self, usual: AloneSettings) -> AloneSettings {
         let (pause, pause_max) = (self.time(usual.pause), self.time(usual.pause_max));
-        let alone = AloneSettings { pause, pause_max, ..usual };
-        FairSettings { alone, ..FairSettings::default() }
+        AloneSettings { pause, pause_max, ..usual }
+    }
+
+    /// Returns a policy of shares with pauses that are stretched like the device.
+    pub(super) fn proportional(&self, usual: ProportionalSettings) -> ProportionalSettings {
+        ProportionalSettings { alone: self.pauses(usual.alone), ..usual }
     }
 
     /// Describes the pauses of the fair policy for the scenarios.

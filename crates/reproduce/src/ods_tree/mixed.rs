@@ -7,6 +7,9 @@ use super::counts::{SEEDS, WB, all, fewer};
 use super::emulated::{Counted, Counts, mean};
 use crate::{Check, Outcome, Settings};
 
+/// Number of runs of published trees, which are slow: their counts are spread by half a per cent.
+const SEEDS_PUBLISHED: u64 = 4;
+
 /// One of the paper's two mixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mix {
@@ -67,7 +70,7 @@ impl Mix {
     fn compared(self, settings: &Settings) -> Result<(Vec<Check>, String), String> {
         let of = |seeds| move |subject| self.runs(subject, Counted::Flushes, seeds, settings);
         let (mut checks, mut bars, mut fewest) = (Vec::new(), Vec::new(), f64::INFINITY);
-        let forms = [(Form::Published, 1), (Form::CrashSafe, SEEDS)];
+        let forms = [(Form::Published, SEEDS_PUBLISHED), (Form::CrashSafe, SEEDS)];
         for (series, (form, seeds)) in forms.into_iter().enumerate() {
             let lines: Vec<f64> =
                 all(form, of(seeds))?.iter().map(|counts| counts.lines_flushed).collect();
@@ -140,7 +143,7 @@ pub(super) fn table3(settings: &Settings) -> Outcome {
     }
     let counted = format!(
         "Lines of 64 B flushed, allocator included; the mean of {SEEDS} seeds, as published \
-         and of the wB+-tree one."
+         {SEEDS_PUBLISHED}, and of the wB+-tree one."
     );
     let scenario = vec![SCENARIO.to_owned(), counted];
     Outcome { scenario, checks, drawings }

@@ -22,7 +22,8 @@ fn both(device: &Device, policy: ProportionalSettings, x: Vec<Phase>, h: Vec<Pha
     let cast = Cast::default()
         .with(TenantSettings { weight: 1.0, ..tenant(X, "X") }, x)
         .with(TenantSettings { weight: 2.0, ..tenant(H, "H") }, h);
-    play(&device.scene(PolicySettings::Proportional(policy), cast, SECONDS))
+    let policy = PolicySettings::Proportional(device.proportional(policy));
+    play(&device.scene(policy, cast, SECONDS))
 }
 
 fn alone(device: &Device, phase: Phase) -> f64 {
