@@ -11,6 +11,10 @@ use crate::bytes::{common_prefix, head_of};
 use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{KvsId, Sequence};
 
+/// Comparisons after which writers may go first, and those that take as long as reading a key.
+const STEPS_BETWEEN_PAUSES: u64 = 1024;
+const STEPS_OF_A_READ: u64 = 16;
+
 /// A record that is being sorted.
 #[derive(Debug, Clone, Copy)]
 struct Sorting {
@@ -20,16 +24,30 @@ struct Sorting {
 
 impl Generation {
     /// Returns the words of the records up to `last` in the order of their keys, and of one key
-    /// with the newest first.
+    /// with the newest first. It calls `give_way` every few microseconds.
     ///
     /// # Errors
     /// Fails if a record is damaged.
-    pub(crate) fn in_order(&self, kvs: KvsId, last: Sequence) -> Result<Vec<u64>, StoreError> {
+    pub(crate) fn in_order(
+        &self,
+        kvs: KvsId,
+        last: Sequence,
+        give_way: &dyn Fn(),
+    ) -> Result<Vec<u64>, StoreError> {
+        let mut steps = 0_u64;
+        let mut step = |weight| {
+            steps += weight;
+            if steps >= STEPS_BETWEEN_PAUSES {
+                steps = 0;
+                give_way();
+            }
+        };
         // Reserved at once for all records: the part that stays unused takes no memory.
         let records = (last.0 + 1).saturating_sub(self.first.0) as usize;
         let (mut all, mut place) = (Vec::with_capacity(records), Position::first(self.first));
         let (mut first, mut key, mut common) = (None, Vec::new(), 0);
         while let Some((word, segment, header)) = self.segments.next(&mut place, last)? {
+            step(STEPS_OF_A_READ);
             if header.kvs != kvs || header.kind == Kind::RangeDelete {
                 continue;
             }
@@ -46,11 +64,13 @@ impl Generation {
             all.push(Sorting { head: 0, word });
         }
         for sorting in &mut all {
+            step(STEPS_OF_A_READ);
             read_key(&self.segments, sorting.word, &mut key)?;
             sorting.head = head_of(key.get(common..).unwrap_or_default());
         }
         let (mut failed, mut other) = (None, Vec::new());
         all.sort_unstable_by(|one, two| {
+            step(1);
             one.head.cmp(&two.head).then_with(|| {
                 let order = compare(&self.segments, one.word, two.word, (&mut key, &mut other));
                 order.unwrap_or_else(|error| {

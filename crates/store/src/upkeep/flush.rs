@@ -148,7 +148,7 @@ fn flush_kvs<'a>(
     };
     let mut bill = Bill::new(files, compaction.background, || is_urgent(compaction));
     let (mut key, mut before) = (Vec::new(), Vec::new());
-    let words = generation.in_order(kvs, last)?;
+    let words = generation.in_order(kvs, last, &|| files.time.give_way())?;
     for (number, &word) in words.iter().enumerate() {
         if number % RECORDS_BETWEEN_PAUSES == 0 {
             files.time.give_way();
