@@ -11,8 +11,8 @@ use crate::bytes::{common_prefix, head_of};
 use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{KvsId, Sequence};
 
-/// Comparisons after which writers may go first, and those that take as long as reading a key.
-const STEPS_BETWEEN_PAUSES: u64 = 1024;
+/// Comparisons that take as long as writing a record, and those that take as long as reading a key.
+const STEPS_OF_A_WRITE: u64 = 64;
 const STEPS_OF_A_READ: u64 = 16;
 
 /// A record that is being sorted.
@@ -24,7 +24,7 @@ struct Sorting {
 
 impl Generation {
     /// Returns the words of the records up to `last` in the order of their keys, and of one key
-    /// with the newest first. It calls `give_way` every few microseconds.
+    /// with the newest first. It calls `give_way` now and then.
     ///
     /// # Errors
     /// Fails if a record is damaged.
@@ -37,7 +37,7 @@ impl Generation {
         let mut steps = 0_u64;
         let mut step = |weight| {
             steps += weight;
-            if steps >= STEPS_BETWEEN_PAUSES {
+            if steps >= STEPS_OF_A_WRITE {
                 steps = 0;
                 give_way();
             }

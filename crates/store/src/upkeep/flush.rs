@@ -32,9 +32,6 @@ use crate::volumes::{FileKind, OpenVolume};
 /// Number of records to prefetch ahead of the one being written.
 const RECORDS_AHEAD: usize = 8;
 
-/// Records after which writers may go first.
-const RECORDS_BETWEEN_PAUSES: usize = 16;
-
 /// Flushes the oldest closed generation, whose last write is `last`.
 ///
 /// # Errors
@@ -150,9 +147,7 @@ fn flush_kvs<'a>(
     let (mut key, mut before) = (Vec::new(), Vec::new());
     let words = generation.in_order(kvs, last, &|| files.time.give_way())?;
     for (number, &word) in words.iter().enumerate() {
-        if number % RECORDS_BETWEEN_PAUSES == 0 {
-            files.time.give_way();
-        }
+        files.time.give_way();
         // In the order of keys, records lie scattered. The next ones are fetched while this one is
         // written.
         if let Some(&soon) = words.get(number + RECORDS_AHEAD) {

@@ -56,8 +56,6 @@ pub(crate) const RUNS_URGENT: usize = 16;
 const GAIN_PARTS: u64 = 8;
 /// Number of keys between calls of `go_on`.
 const KEYS_BETWEEN_QUESTIONS: u64 = 256;
-/// Number of keys after which writers may go first.
-const KEYS_BETWEEN_PAUSES: u64 = 16;
 
 /// Progress of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -508,9 +506,7 @@ fn merge(
             && let Some(next) = merged.take()?
         {
             context.files.failure.check()?;
-            if taken % KEYS_BETWEEN_PAUSES == 0 {
-                context.files.time.give_way();
-            }
+            context.files.time.give_way();
             let is_time = taken % KEYS_BETWEEN_QUESTIONS == 0;
             let done = taken as f64 / keys.max(1) as f64;
             if context.background.scheduler.is_over() || is_time && !go_on(done) {
