@@ -150,9 +150,7 @@ fn flush_kvs<'a>(
         files.time.give_way();
         // In the order of keys, records lie scattered. The next ones are fetched while this one is
         // written.
-        if let Some(&soon) = words.get(number + RECORDS_AHEAD) {
-            generation.prefetch(soon);
-        }
+        words.get(number + RECORDS_AHEAD).iter().for_each(|soon| generation.prefetch(**soon));
         let found = generation.record(word, &mut key)?;
         // The newest version comes first, and only that one is kept. No key is empty, so the first
         // key differs from `before`.

@@ -519,9 +519,8 @@ fn merge(
                 planned.wrote(values.bytes());
             }
             taken += 1;
-            if let Some(due) = due(context, plan, &merged, &next, has_oldest) {
-                ahead.add(view, &due);
-            }
+            let due = due(context, plan, &merged, &next, has_oldest);
+            due.iter().for_each(|due| ahead.add(view, due));
         }
         for due in ahead.due() {
             let entry = with_value(due, view, &mut values)?;
