@@ -215,7 +215,7 @@ pub fn sleep(time: Duration) {
 }
 
 /// Time for which a thread of the background keeps a processor at most.
-const TURN: Duration = Duration::from_micros(500);
+const TURN: Duration = Duration::from_millis(1);
 /// Pause behind it; a system makes some 50 us of it.
 const PAUSE: Duration = Duration::from_micros(1);
 
@@ -229,7 +229,7 @@ thread_local! {
     static BEGUN: Cell<Option<Nanos>> = const { Cell::new(None) };
 }
 
-/// Pauses for a moment if this thread has not done so for half a millisecond. Work in the
+/// Pauses for a moment if this thread has not done so for a millisecond. Work in the
 /// background calls it for each record or so, so that a thread that answers a caller need not wait
 /// for its processor until the system's slice ends, which may take 4 ms. A thread that yields
 /// instead goes to the end of the queue, and gets too little beside others that never sleep. Inside
