@@ -49,18 +49,34 @@ pub fn account_cost_on(
     value_bytes: usize,
     threads: usize,
 ) -> Result<Vec<AccountResult>, BenchError> {
+    on_accounted_threads(options, value_bytes, threads, |objects, shared, thread| {
+        of_thread(options, objects, shared, thread)
+    })
+}
+
+/// Runs `of_thread` on several threads, by their numbers, with a filled cache and one more account
+/// that they share.
+///
+/// # Errors
+/// Fails if the options cannot be measured, or if `of_thread` fails.
+pub(super) fn on_accounted_threads<T: Send>(
+    options: &DirectOptions,
+    value_bytes: usize,
+    threads: usize,
+    of_thread: impl Fn(&Objects, (&Arc<Cache>, &Arc<Account>), u64) -> Result<T, BenchError> + Sync,
+) -> Result<Vec<T>, BenchError> {
     check(options)?;
     let objects = objects(options, value_bytes)?;
     let cache = open_cache(options, value_bytes)?;
     fill(&objects, &mut CacheSubject::new(&cache, SystemClock::new().seconds()))?;
     let account = second_account();
-    let rounds = |thread| of_thread(options, &objects, (&cache, &account), thread);
+    let rounds = |thread| of_thread(&objects, (&cache, &account), thread);
     process::on_threads(0..threads as u64, rounds).into_iter().collect()
 }
 
 /// Creates an account whose limit is in force but never reached; its bucket is consulted like that
 /// of a limited tenant.
-pub(super) fn second_account() -> Arc<Account> {
+fn second_account() -> Arc<Account> {
     let account = Account::new("second", Arc::new(CostTable::published()));
     account.set_limit(Limit::Share(ACCOUNT_SHARE));
     account

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use entresol_base::{Clock, Nanos, SystemClock};
 use entresol_cache::Cache;
 use entresol_measure::BenchError;
-use entresol_measure::process;
 use entresol_measure::statistics::Spread;
 use entresol_media::Account;
 use fastrand::Rng;
 
-use super::accounts::second_account;
+use super::DirectOptions;
+use super::accounts::on_accounted_threads;
 use super::subjects::{Accounted, CacheSubject, Subject, TwiceAccounted};
-use super::workloads::{Objects, PREPARED, Prepared, fill};
-use super::{DirectOptions, check, objects, open_cache};
+use super::workloads::{Objects, PREPARED, Prepared};
 
 /// Pairs of blocks in a round, of [`PREPARED`] gets each: 2048 gets of either kind, so that about
 /// twenty are beyond the 99th percentile.
@@ -58,15 +57,10 @@ pub fn account_latency_on(
     value_bytes: usize,
     threads: usize,
 ) -> Result<AccountLatency, BenchError> {
-    check(options)?;
-    let objects = objects(options, value_bytes)?;
-    let cache = open_cache(options, value_bytes)?;
-    fill(&objects, &mut CacheSubject::new(&cache, SystemClock::new().seconds()))?;
-    let account = second_account();
-    let rounds = |thread| of_thread(options, &objects, (&cache, &account), thread);
-    let all: Result<Vec<_>, BenchError> =
-        process::on_threads(0..threads as u64, rounds).into_iter().collect();
-    Ok(summary(&all?.concat()))
+    let all = on_accounted_threads(options, value_bytes, threads, |objects, shared, thread| {
+        of_thread(options, objects, shared, thread)
+    })?;
+    Ok(summary(&all.concat()))
 }
 
 /// Measures the rounds of one thread: the usual gets, and those with one more account.
@@ -181,6 +175,7 @@ fn summary(rounds: &[[Percentiles; 2]]) -> AccountLatency {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{objects, open_cache};
     use super::*;
 
     fn round(once: [f64; 2], more: [f64; 2]) -> [Percentiles; 2] {

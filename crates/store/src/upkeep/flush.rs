@@ -148,9 +148,10 @@ fn flush_kvs<'a>(
     let words = generation.in_order(kvs, last, &|| files.time.give_way())?;
     for (number, &word) in words.iter().enumerate() {
         files.time.give_way();
-        // In the order of keys, records lie scattered. The next ones are fetched while this one is
-        // written.
-        words.get(number + RECORDS_AHEAD).iter().for_each(|soon| generation.prefetch(**soon));
+        // In the order of keys, records lie scattered: the next ones are fetched meanwhile.
+        if let Some(&soon) = words.get(number + RECORDS_AHEAD) {
+            generation.prefetch(soon);
+        }
         let found = generation.record(word, &mut key)?;
         // The newest version comes first, and only that one is kept. No key is empty, so the first
         // key differs from `before`.
