@@ -69,7 +69,7 @@ fn values_are_on_the_device_and_come_back_with_a_clean_stop() {
     assert!(lost.is_empty(), "{lost:?} are lost: {:?}", cache.statistics().events);
     drop(worker);
     drop(cache);
-    let larger = Config { medium_bytes: ByteSize::mib(80), ..config(&device, state.path()) };
+    let larger = Config { medium_bytes: ByteSize::mib(160), ..config(&device, state.path()) };
     let error = Cache::open(larger, clock.clone()).map(drop).expect_err("too small").to_string();
     assert!(error.contains("are needed; name a larger device"), "{error}");
     let any = RegionOptions { pmem: Some(PmemMode::default()), ..RegionOptions::default() };
