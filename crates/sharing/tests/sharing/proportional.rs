@@ -1,6 +1,8 @@
 //! Proportional shares: one scripted case for each branch of algorithm 4, as printed and as ours.
 
-use crate::common::{Bench, Load, device, millis, seconds, tenant};
+use std::collections::BTreeMap;
+
+use crate::common::{Bench, Load, Rates, device, millis, seconds, tenant};
 use entresol_base::Nanos;
 use entresol_sharing::settings::{Donation, ProportionalSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings, Throttle};
@@ -107,6 +109,43 @@ fn what_does_not_disturb_is_given_nearly_as_naively() {
     };
     let (naive, ours) = (given(Donation::Naive), given(Donation::Adaptive));
     assert!(ours >= 0.95 * naive, "{ours} of {naive}");
+}
+
+/// Reader that asks for all it can get. Beside writes the medium gives it a little less than its
+/// third, and writes left in the medium's buffers slow it in the first moments of being alone.
+fn held_up(used: f64) -> Rates {
+    let operations_s = used * 1e9 / Load::READER.cost_ns;
+    Rates {
+        operations_s,
+        cost_ns: Load::READER.cost_ns,
+        bytes_each: Load::READER.bytes_each,
+        is_writing: false,
+        latency_ns: 24e9 / operations_s,
+    }
+}
+
+#[test]
+fn an_owner_that_the_medium_holds_up_lends_nothing() {
+    let tenants = vec![weighted(1, 1.0), weighted(2, 2.0)];
+    let shares = with(Donation::Adaptive);
+    let mut bench = Bench::new(PolicySettings::Proportional(shares), tenants);
+    let mut most: f64 = 0.0;
+    bench.run(seconds(20), |_, slowed| {
+        let [reader, writer] = [1, 2].map(|id| slowed.of(id).share_max());
+        let reads = match (reader, writer) {
+            (0.0, _) => Rates::default(),
+            (_, 0.0) => held_up(0.85),
+            (reader, writer) => held_up(reader.min(0.313 * (1.0 - writer) * 3.0)),
+        };
+        if reader > 0.0 && reader < 1.0 {
+            most = most.max(writer);
+        }
+        let writes = Rates { is_writing: true, ..held_up(writer) };
+        let writes = if writer > 0.0 { writes } else { Rates::default() };
+        BTreeMap::from([(1, reads), (2, writes)])
+    });
+    assert!(bench.controller.slowdown(TenantId(1)).is_some_and(|slowdown| slowdown < 2.85));
+    assert!((most - 2.0 / 3.0).abs() < 1e-9, "{most} {}", bench.log());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Place, Proportional};
 use crate::policy::epochs::Ended;
-use crate::settings::Donation;
+use crate::settings::{Donation, Metric};
 use crate::tenant::MediumId;
 use crate::tick::Tick;
 
@@ -25,10 +25,21 @@ impl Proportional {
             if let Some(&at) = ended.used_up_at.get(&place) {
                 return (assigned / at.max(0.01)).min(1.0);
             }
-        } else if used >= BUSY * assigned.max(fair) {
+        } else if self.used_alone(place, used) >= BUSY * assigned.max(fair) {
             return 1.0;
         }
         self.kept(tick, place, (assigned, used))
+    }
+
+    /// Share that a tenant would use alone, as far as that is known. It is idle beyond that only:
+    /// a tenant whose requests wait for the medium and not for its share, beside writes say, uses
+    /// less than it is given, and would get still less if others had the rest.
+    fn used_alone(&self, (tenant, _): Place, used: f64) -> f64 {
+        match (self.settings.metric, self.slowdowns.get(&tenant)) {
+            (Metric::Throughput, Some(slowdown)) => used * slowdown.max(1.0),
+            // Times of answers do not show how many more there would be.
+            _ => used,
+        }
     }
 
     /// Share that an owner keeps when it did not need all of it.
