@@ -124,11 +124,11 @@ fn held_up(used: f64) -> Rates {
     }
 }
 
-#[test]
-fn an_owner_that_the_medium_holds_up_lends_nothing() {
+/// Plays a reader that the medium holds up beside a writer of twice its weight. Returns the largest
+/// share that the writer had.
+fn most_beside_one_held_up(donation: Donation) -> (f64, Bench) {
     let tenants = vec![weighted(1, 1.0), weighted(2, 2.0)];
-    let shares = with(Donation::Adaptive);
-    let mut bench = Bench::new(PolicySettings::Proportional(shares), tenants);
+    let mut bench = Bench::new(PolicySettings::Proportional(with(donation)), tenants);
     let mut most: f64 = 0.0;
     bench.run(seconds(20), |_, slowed| {
         let [reader, writer] = [1, 2].map(|id| slowed.of(id).share_max());
@@ -144,8 +144,22 @@ fn an_owner_that_the_medium_holds_up_lends_nothing() {
         let writes = if writer > 0.0 { writes } else { Rates::default() };
         BTreeMap::from([(1, reads), (2, writes)])
     });
+    (most, bench)
+}
+
+#[test]
+fn an_owner_that_the_medium_holds_up_lends_nothing() {
+    let (most, bench) = most_beside_one_held_up(Donation::Adaptive);
     assert!(bench.controller.slowdown(TenantId(1)).is_some_and(|slowdown| slowdown < 2.85));
     assert!((most - 2.0 / 3.0).abs() < 1e-9, "{most} {}", bench.log());
+}
+
+#[test]
+fn as_printed_an_owner_that_the_medium_holds_up_lends_what_it_cannot_use() {
+    for donation in [Donation::Naive, Donation::Steps(0.1)] {
+        let (most, bench) = most_beside_one_held_up(donation);
+        assert!(most > 0.68, "{donation:?}: {most} {}", bench.log());
+    }
 }
 
 #[test]

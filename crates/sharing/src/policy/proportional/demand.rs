@@ -31,12 +31,14 @@ impl Proportional {
         self.kept(tick, place, (assigned, used))
     }
 
-    /// Share that a tenant would use alone, as far as that is known. It is idle beyond that only:
-    /// a tenant whose requests wait for the medium and not for its share, beside writes say, uses
-    /// less than it is given, and would get still less if others had the rest.
+    /// Share that a tenant would use alone, as far as that is known. Adaptive donation calls it
+    /// idle beyond that only: a tenant whose requests wait for the medium and not for its share,
+    /// beside writes say, uses less than it is given, and would get still less if others had the
+    /// rest. The paper's other forms look at the use alone.
     fn used_alone(&self, (tenant, _): Place, used: f64) -> f64 {
-        match (self.settings.metric, self.slowdowns.get(&tenant)) {
-            (Metric::Throughput, Some(slowdown)) => used * slowdown.max(1.0),
+        let (donation, metric) = (self.settings.donation, self.settings.metric);
+        match (donation, metric, self.slowdowns.get(&tenant)) {
+            (Donation::Adaptive, Metric::Throughput, Some(slowdown)) => used * slowdown.max(1.0),
             // Times of answers do not show how many more there would be.
             _ => used,
         }
