@@ -13,6 +13,8 @@ use serde::Serialize;
 pub(crate) struct Scheduler {
     state: Mutex<State>,
     changed: Condvar,
+    /// Told as `changed` is, and when records wait to be sorted.
+    prepared: Condvar,
     ended: Condvar,
     /// Closed generations that wait to be flushed.
     waiting: AtomicUsize,
@@ -30,6 +32,8 @@ struct State {
     is_over: bool,
     /// Counter that grows when there may be work, or when work was done.
     events: u64,
+    /// True if records wait to be sorted.
+    is_unsorted: bool,
     /// Number of attempts to flush, and the reason if the last one found no room.
     tried: u64,
     no_room: Option<String>,
@@ -40,6 +44,23 @@ impl Scheduler {
     pub(crate) fn tell(&self) {
         self.state.lock().events += 1;
         self.changed.notify_all();
+        self.prepared.notify_all();
+    }
+
+    /// Announces that records wait to be sorted. Only the thread that prepares segments and sorts
+    /// is woken: there is cause after every few writes.
+    pub(crate) fn tell_sorter(&self) {
+        self.state.lock().is_unsorted = true;
+        self.prepared.notify_all();
+    }
+
+    /// Waits as [`Scheduler::wait`] does, or until records wait to be sorted.
+    pub(crate) fn wait_to_prepare(&self, seen: u64, time: Duration) {
+        let mut state = self.state.lock();
+        if !state.is_over && state.events == seen && !state.is_unsorted {
+            self.prepared.wait_timeout(&mut state, time);
+        }
+        state.is_unsorted = false;
     }
 
     /// Records the outcome of an attempt to flush.
@@ -50,6 +71,7 @@ impl Scheduler {
         state.no_room = no_room;
         drop(state);
         self.changed.notify_all();
+        self.prepared.notify_all();
     }
 
     /// Returns the number of attempts to flush, and the reason if the last one found no room.
@@ -62,6 +84,7 @@ impl Scheduler {
     pub(crate) fn end(&self) {
         self.state.lock().is_over = true;
         self.changed.notify_all();
+        self.prepared.notify_all();
         self.ended.notify_all();
     }
 

@@ -20,7 +20,7 @@ use crate::api::transaction::{Transaction, TransactionOptions};
 use crate::engine::recovery::Opening;
 use crate::engine::statistics::Statistics;
 use crate::engine::threads::{
-    keep_compacting, keep_durable, keep_flushing, keep_preloading, keep_spares,
+    keep_compacting, keep_durable, keep_flushing, keep_preloading, keep_prepared,
 };
 use crate::engine::{Core, statistics};
 use crate::manifest::{KvsState, Manifest, VolumeState, is_unfinished};
@@ -271,7 +271,7 @@ impl Kvdb {
                 thread::spawn(name, move || run(&core))
             };
             threads.push(spawn("store-sync", keep_durable));
-            threads.push(spawn("store-spare", keep_spares));
+            threads.push(spawn("store-prepare", keep_prepared));
             threads.push(spawn("store-flush", keep_flushing));
             threads.push(spawn("store-compact", keep_compacting));
             threads.push(spawn("store-preload", keep_preloading));

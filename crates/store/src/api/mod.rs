@@ -9,3 +9,6 @@ pub(crate) mod multi_get;
 pub(crate) mod snapshot;
 pub(crate) mod transaction;
 pub(crate) mod volume_admin;
+
+#[cfg(test)]
+mod first_walk_tests;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::StoreError;
 use crate::engine::Core;
 use crate::engine::idle::IdleWatch;
+use crate::memtable::Sorted;
 use crate::scheduler::IDLE;
 use crate::upkeep::compaction;
 use crate::upkeep::flush::flush;
@@ -63,21 +64,45 @@ fn sync_on_time(core: &Core, log: &Log) -> Duration {
     ended.since(begun)
 }
 
-/// Creates spare segments as soon as one was taken. A sync or a flush may take longer than writers
-/// need to fill the existing ones.
-pub(crate) fn keep_spares(core: &Core) {
+/// Creates spare segments as soon as one was taken, and sorts what was written since. A sync or a
+/// flush may take longer than writers need to fill the existing segments.
+pub(crate) fn keep_prepared(core: &Core) {
     let Ok(log) = core.log_behind() else { return };
-    let mut seen = core.background.scheduler.events();
+    let scheduler = &core.background.scheduler;
+    let mut seen = scheduler.events();
     // A store that is opened and closed at once need not wait for a spare segment.
     let mut time = core.options.durability_interval;
+    let mut is_first = true;
     loop {
-        core.background.scheduler.wait(seen, time);
-        if core.background.scheduler.is_over() {
+        scheduler.wait_to_prepare(seen, time);
+        if scheduler.is_over() {
             return;
         }
-        seen = core.background.scheduler.events();
-        // Writers report the failure.
-        time = if log.make_spares().is_ok() { IDLE } else { RETRY };
+        let now = scheduler.events();
+        if now != seen || is_first || time == RETRY {
+            (seen, is_first) = (now, false);
+            // Writers report the failure.
+            time = if log.make_spares().is_ok() { IDLE } else { RETRY };
+        }
+        let is_interrupted = || scheduler.is_over() || scheduler.events() != seen;
+        sort_memtables(core, log, is_interrupted);
+    }
+}
+
+/// Sorts the records of the memtables until none is left, or until other work is waiting.
+fn sort_memtables(core: &Core, log: &Log, is_interrupted: impl Fn() -> bool) {
+    // Merging all chunks of a memtable takes memory, of which one that does not wait leaves some.
+    let waiting_max = core.options.generations_waiting_max as usize;
+    let (mut is_done, give_way) = (false, &|| core.files.time.give_way());
+    while !is_done && !is_interrupted() {
+        let view = core.files.current.get();
+        let merges = view.closed.len() < waiting_max;
+        let closed = view.closed.iter().map(|(generation, last)| (generation, (*last, true)));
+        let mut all = closed.chain([(&view.young, (log.published(), false))]);
+        // A flush reports what is damaged.
+        is_done = all.all(|(generation, last)| {
+            !matches!(generation.sort(last, merges, give_way), Ok(Sorted::Some))
+        });
     }
 }
 

@@ -21,20 +21,24 @@ use crate::cache::budget::{GenerationLimits, Room, RoomShare};
 use crate::cache::row::NameHasher;
 use crate::memtable::range_deletes::Prefixes;
 use crate::run::PREFIXES_GONE_BYTES_MAX;
+use crate::scheduler::Scheduler;
 use crate::segment::record::{Draft, HEADER_BYTES, Header, Kind};
 use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{Expiry, KvsId, RecordPlace, Sequence};
 use ordered::Ordered;
+pub(crate) use ordered::Sorted;
 use table::Table;
 
+mod chunk;
 pub(crate) mod image;
 mod image_check;
 pub(crate) mod key;
+mod merge;
 mod ordered;
 pub(crate) mod own;
 mod pmem;
 pub(crate) mod range_deletes;
-mod sorted;
+pub(crate) mod sorted;
 mod table;
 
 /// Most segments of a generation.
@@ -133,6 +137,14 @@ impl Segments {
     fn header(&self, word: u64) -> Result<(&Segment, u64, Header), StoreError> {
         let (segment, offset) = self.at(word)?;
         Ok((segment, offset, segment.header(offset)?))
+    }
+
+    /// Lets the processor fetch the record that a word leads to.
+    #[inline]
+    fn prefetch(&self, word: u64) {
+        if let Ok((segment, offset)) = self.at(word) {
+            segment.prefetch(offset);
+        }
     }
 
     #[inline]
@@ -243,7 +255,36 @@ impl Generation {
 
     /// Returns the bytes of the indexes.
     pub(crate) fn index_bytes(&self) -> u64 {
-        self.table.get().map_or(0, Table::bytes) + self.ordered.bytes()
+        let table = self.table.get().map_or(0, Table::bytes);
+        table + self.ordered.tree_bytes() + self.ordered.chunk_bytes()
+    }
+
+    /// Sets the scheduler of the background thread that sorts the records, here and in the
+    /// generations that follow.
+    pub(crate) fn sorted_by(&self, scheduler: &Arc<Scheduler>) {
+        self.ordered.sorted_by(scheduler);
+    }
+
+    /// Sorts some of the records up to `last`, which is published: all of them in the end if
+    /// `is_closed`, and otherwise all but a few. With `merges`, which takes memory for a moment,
+    /// cursors over a memtable that was walked become faster. It calls `give_way` now and then.
+    ///
+    /// # Errors
+    /// Fails if a record is damaged.
+    pub(crate) fn sort(
+        &self,
+        (last, is_closed): (Sequence, bool),
+        merges: bool,
+        give_way: &dyn Fn(),
+    ) -> Result<Sorted, StoreError> {
+        self.ordered.sort((last, is_closed), merges, give_way)
+    }
+
+    /// Returns the number of records that walks have sorted or entered themselves, which a
+    /// background thread and writers should do.
+    #[cfg(test)]
+    pub(crate) fn by_walks(&self) -> u64 {
+        self.ordered.by_walks()
     }
 
     /// Charges the indexes to the memory budget.
@@ -251,14 +292,15 @@ impl Generation {
         self.taken.get_or_init(|| RoomShare::of_memtables(room)).set(self.index_bytes());
     }
 
-    /// Returns the bytes that sorting the records up to `last` takes.
+    /// Returns the bytes that sorting the records up to `last` takes which are not sorted yet.
     pub(crate) fn sorting_bytes(&self, last: Sequence) -> u64 {
-        budget::sorting_bytes(self.first, last)
+        let first = Sequence(self.ordered.last_sorted().0 + 1);
+        budget::sorting_bytes(first, last)
     }
 
     /// Returns true if the generation should be closed, with `last` as its last write.
     pub(crate) fn has_reached(&self, limits: &GenerationLimits, last: Sequence) -> bool {
-        limits.are_reached(self.index_bytes(), self.first, last)
+        limits.are_reached(self.index_bytes() + self.sorting_bytes(last))
             || self.prefixes_count.load(Relaxed) >= limits.prefixes
             || self.prefixes_bytes.load(Relaxed) >= PREFIXES_BYTES_MAX
     }
@@ -287,14 +329,6 @@ impl Generation {
             table.prefetch(hash);
         }
         hash
-    }
-
-    /// Lets the processor fetch the record that a word of [`Generation::in_order`] leads to.
-    #[inline]
-    pub(crate) fn prefetch(&self, word: u64) {
-        if let Ok((segment, offset)) = self.segments.at(word) {
-            segment.prefetch(offset);
-        }
     }
 
     /// Enters the record at `offset` of the segment with the index `segment`, by the hash of its
@@ -334,7 +368,8 @@ impl Generation {
         }
     }
 
-    /// Lets a writer enter records into the trees, once its own are published.
+    /// Lets a writer wake the thread that sorts, or enter records into the trees, once its own are
+    /// published.
     ///
     /// # Errors
     /// Fails if a record is damaged, or if there is no memory.
@@ -413,8 +448,13 @@ impl Generation {
         Ok((found_key == key).then_some((found, word)))
     }
 
-    /// Returns the version that a word of [`Generation::in_order`] leads to, and puts its key in
-    /// `key`.
+    /// Lets the processor fetch the record that a word leads to.
+    #[inline]
+    pub(crate) fn prefetch(&self, word: u64) {
+        self.segments.prefetch(word);
+    }
+
+    /// Returns the version that a word leads to, and puts its key in `key`.
     ///
     /// # Errors
     /// Fails if the record is damaged.
@@ -428,7 +468,17 @@ impl Generation {
 
     /// Returns the version that a word leads to, and the segment and header of its record.
     fn found(&self, word: u64) -> Result<(FoundRecord, &Segment, Header), StoreError> {
-        let (segment, offset, header) = self.segments.header(word)?;
+        let (segment, _, header) = self.segments.header(word)?;
+        Ok((self.found_with(word, &header)?, segment, header))
+    }
+
+    /// Returns the version that a word leads to, whose record has this header.
+    ///
+    /// # Errors
+    /// Fails if the record is damaged.
+    #[inline]
+    pub(crate) fn found_with(&self, word: u64, header: &Header) -> Result<FoundRecord, StoreError> {
+        let (segment, offset) = self.segments.at(word)?;
         let mut expiry = Expiry::NEVER;
         if header.kind == Kind::PutUntil {
             let mut bytes = Vec::with_capacity(4);
@@ -439,7 +489,7 @@ impl Generation {
         let bytes = header.bytes() as u32;
         let place = RecordPlace { segment: segment.number(), offset, bytes };
         let value = (header.kind != Kind::Gone).then_some(place);
-        Ok((FoundRecord { sequence: header.sequence, expiry, value }, segment, header))
+        Ok(FoundRecord { sequence: header.sequence, expiry, value })
     }
 
     /// Passes the words of versions to `visit`, from (key, sequence number) on or downwards from
@@ -456,11 +506,9 @@ impl Generation {
         direction: Direction,
         visit: &mut dyn FnMut(u64) -> Flow,
     ) -> Result<(), StoreError> {
-        let mut encoded = Vec::new();
-        let from = from.map(|(key, sequence)| {
-            key::append(key, sequence, &mut encoded);
-            encoded.as_slice()
-        });
-        self.ordered.walk(kvs, at, from, direction, visit)
+        self.ordered.walk((kvs, at), from, direction, visit)
     }
 }
+
+#[cfg(test)]
+mod order_tests;

@@ -12,6 +12,7 @@ use crate::StoreError;
 use crate::cache::budget::RoomShare;
 use crate::manifest::{LogState, Manifest};
 use crate::memtable::range_deletes;
+use crate::memtable::sorted::{InOrder, Merged};
 use crate::memtable::{FoundRecord, Generation};
 use crate::names;
 use crate::policy::Policy;
@@ -28,9 +29,6 @@ use crate::version::files::Files;
 use crate::version::sample::Sampler;
 use crate::version::view::{View, ViewRun};
 use crate::volumes::{FileKind, OpenVolume};
-
-/// Number of records to prefetch ahead of the one being written.
-const RECORDS_AHEAD: usize = 8;
 
 /// Flushes the oldest closed generation, whose last write is `last`.
 ///
@@ -64,9 +62,10 @@ pub(crate) fn flush(
     generation.segments().iter().for_each(|segment| segment.expect_reads());
     let sorting = RoomShare::of_memtables(context.room);
     sorting.set(generation.sorting_bytes(last));
+    let sorted = generation.in_order(last, &|| files.time.give_way())?;
     let mut made = UnfinishedFlush::default();
     let done = generation.kvs().into_iter().try_for_each(|kvs| {
-        made.values.extend(flush_kvs(context, generation, kvs, last, &mut made.runs)?);
+        made.values.extend(flush_kvs(context, generation, kvs, &sorted, &mut made.runs)?);
         Ok(())
     });
     if let Err(error) = done {
@@ -117,7 +116,7 @@ fn flush_kvs<'a>(
     context: &FlushContext<'a>,
     generation: &Arc<Generation>,
     kvs: KvsId,
-    last: Sequence,
+    sorted: &InOrder<'_>,
     runs: &mut Runs,
 ) -> Result<Option<ValueWriter<'a>>, StoreError> {
     let (compaction, files) = (&context.compaction, context.compaction.files);
@@ -144,28 +143,23 @@ fn flush_kvs<'a>(
         ends: Ends::default(),
     };
     let mut bill = Bill::new(files, compaction.background, || is_urgent(compaction));
-    let (mut key, mut before) = (Vec::new(), Vec::new());
-    let words = generation.in_order(kvs, last, &|| files.time.give_way())?;
-    for (number, &word) in words.iter().enumerate() {
+    let (mut records, mut before) = (sorted.records(kvs)?, Vec::new());
+    while let Some(Merged { word, header, key }) = records.next()? {
         files.time.give_way();
-        // In the order of keys, records lie scattered: the next ones are fetched meanwhile.
-        if let Some(&soon) = words.get(number + RECORDS_AHEAD) {
-            generation.prefetch(soon);
-        }
-        let found = generation.record(word, &mut key)?;
         // The newest version comes first, and only that one is kept. No key is empty, so the first
         // key differs from `before`.
-        if key == before {
+        if key == before.as_slice() {
             continue;
         }
-        let gone = prefixes.as_ref().and_then(|it| it.covering(&key, Sequence::MAX));
-        if gone.is_none_or(|gone| gone <= found.sequence) {
-            values.push(&mut writer, &key, found)?;
+        let gone = prefixes.as_ref().and_then(|it| it.covering(key, Sequence::MAX));
+        if gone.is_none_or(|gone| gone <= header.sequence) {
+            values.push(&mut writer, key, generation.found_with(word, &header)?)?;
             let mut traffic = values.writer.traffic();
             traffic.wrote(place.class, writer.bytes());
             bill.moved(&traffic);
         }
-        std::mem::swap(&mut key, &mut before);
+        before.clear();
+        before.extend_from_slice(key);
     }
     let made = runs.entry(kvs).or_default();
     let mut bytes = end_run(files, &place, writer, made)?;

@@ -247,6 +247,7 @@ impl Log {
         };
         let segment = Arc::new(make(&volumes, &place, store, number, bytes)?);
         let place = generation.add_segment(segment.clone()).unwrap_or_default();
+        generation.sorted_by(&work);
         let head = Head {
             generation,
             segment: segment.clone(),

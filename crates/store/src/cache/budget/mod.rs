@@ -15,8 +15,9 @@ pub(crate) use room::{Borrower, Room, RoomShare};
 const INDEX_BYTES_MIN: u64 = 256 << 10;
 /// An empty index of a generation takes less than this fraction of the generation's bytes.
 const INDEX_PART: u64 = 10;
-/// Bytes that sorting takes for a record: a word, and eight bytes of the key.
-const SORTING_BYTES: u64 = 16;
+/// Bytes that a sorted record takes: six of its place, and its share of eight bytes of one key in
+/// sixteen, rounded up.
+const SORTING_BYTES: u64 = 7;
 
 /// Memory of two writers, of a flush and of a compaction. Each has its buffer, the hashes of a
 /// group of keys with their filter, and some blocks.
@@ -51,10 +52,8 @@ pub(crate) struct Shares {
 pub(crate) struct GenerationLimits {
     /// Bytes of its segments.
     pub(crate) bytes: u64,
-    /// Bytes of its indexes.
+    /// Bytes of its indexes, and of its records' places in the order of keys.
     pub(crate) index_bytes: u64,
-    /// Bytes that sorting its records takes.
-    pub(crate) sorting_bytes: u64,
     /// Number of its range deletes. It is half of what one run holds, so that they fit in one run
     /// unless a large group comes on top.
     pub(crate) prefixes: u64,
@@ -66,13 +65,12 @@ impl Shares {
         let entries = options.row_cache_bytes.min(memory / 4);
         let writing = WRITERS_BYTES.min(memory / 8);
         let young = memory / 4;
-        // The active generation, those that wait to be flushed, and one that is being sorted.
+        // The active generation, and those that wait to be flushed.
         let generations = u64::from(options.generations_waiting_max) + 1;
-        let index_bytes = (young / (generations + 2)).max(INDEX_BYTES_MIN);
+        let index_bytes = (young / generations).max(INDEX_BYTES_MIN);
         let generation = GenerationLimits {
             bytes: options.generation_bytes.min(index_bytes * INDEX_PART),
             index_bytes,
-            sorting_bytes: 2 * index_bytes,
             prefixes: u64::from(options.range_deletes_per_run_max).div_ceil(2),
         };
         let segment_bytes = match generation.bytes < options.generation_bytes {
@@ -88,9 +86,10 @@ impl Shares {
 }
 
 impl GenerationLimits {
-    /// Returns true if a generation with an index and records of this size should be closed.
-    pub(crate) fn are_reached(&self, index_bytes: u64, first: Sequence, last: Sequence) -> bool {
-        index_bytes >= self.index_bytes || sorting_bytes(first, last) >= self.sorting_bytes
+    /// Returns true if a generation should be closed whose indexes take so many bytes once all is
+    /// sorted.
+    pub(crate) fn are_reached(&self, index_bytes: u64) -> bool {
+        index_bytes >= self.index_bytes
     }
 }
 
@@ -105,9 +104,9 @@ mod tests {
 
     fn check(options: KvdbOptions) -> Shares {
         let shares = Shares::of(&options);
-        let GenerationLimits { index_bytes, sorting_bytes, .. } = shares.generation;
+        let GenerationLimits { index_bytes, .. } = shares.generation;
         let generations = u64::from(options.generations_waiting_max) + 1;
-        let young = generations * index_bytes + sorting_bytes;
+        let young = generations * index_bytes;
         let sum = shares.entries + shares.room + shares.writing;
         let uncounted = options.memory_bytes - sum;
         assert!(uncounted >= (options.memory_bytes / 16 * 3).min(12 << 20), "{shares:?}");
