@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::{Position, Segments};
+use super::{Position, SEGMENTS_MAX, Segments};
 use crate::StoreError;
 use crate::bytes::{common_prefix, head_of};
 use crate::segment::record::{HEADER_BYTES, Kind};
@@ -17,6 +17,8 @@ use crate::types::{KvsId, Sequence};
 pub(super) const RECORDS_A_CHUNK: usize = 1 << 14;
 /// Records for each head.
 const STRIDE: usize = 16;
+// A chunk keeps the indexes of segments in two bytes.
+const _: () = assert!(SEGMENTS_MAX <= 1 << 16);
 /// Keys whose reading takes as long as writing a record.
 const READS_OF_A_WRITE: u32 = 4;
 

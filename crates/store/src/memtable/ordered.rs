@@ -150,10 +150,6 @@ impl Chunks {
         let several = self.all.iter().find(|(_, chunks)| chunks.len() > 1);
         several.filter(|_| self.is_complete).map(|(kvs, chunks)| (*kvs, chunks.clone()))
     }
-
-    fn bytes(&self) -> u64 {
-        self.all.values().flatten().map(|chunk| chunk.bytes()).sum()
-    }
 }
 
 impl Ordered {
@@ -258,10 +254,11 @@ impl Ordered {
             (chunks.end, chunks.is_complete, chunks.to_merge())
         };
         if let Some((kvs, chunks)) = to_merge.filter(|_| merges) {
-            let made = merged(&self.segments, &chunks, give_way)?;
-            let mut chunks = self.chunks.write();
-            chunks.all.insert(kvs, vec![Arc::new(made)]);
-            self.chunk_bytes.store(chunks.bytes(), Relaxed);
+            let made = Arc::new(merged(&self.segments, &chunks, give_way)?);
+            self.chunk_bytes.fetch_add(made.bytes(), Relaxed);
+            self.chunks.write().all.insert(kvs, vec![made]);
+            let gone = chunks.iter().map(|chunk| chunk.bytes()).sum();
+            self.chunk_bytes.fetch_sub(gone, Relaxed);
             return Ok(Sorted::Some);
         }
         let least = if is_closed { 1 } else { RECORDS_A_CHUNK as u64 };
