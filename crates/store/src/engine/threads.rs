@@ -1,5 +1,6 @@
 //! Background threads: syncs of the log, spare segments, flushes and compactions.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::StoreError;
@@ -64,6 +65,9 @@ fn sync_on_time(core: &Core, log: &Log) -> Duration {
     ended.since(begun)
 }
 
+/// Records that are merged before the thread looks whether there is other work.
+const CALLS_A_LOOK: u32 = 256;
+
 /// Creates spare segments as soon as one was taken, and sorts what was written since. A sync or a
 /// flush may take longer than writers need to fill the existing segments.
 pub(crate) fn keep_prepared(core: &Core) {
@@ -82,26 +86,50 @@ pub(crate) fn keep_prepared(core: &Core) {
         if now != seen || is_first || time == RETRY {
             (seen, is_first) = (now, false);
             // Writers report the failure.
-            time = if log.make_spares().is_ok() { IDLE } else { RETRY };
+            time = if make_spares(core, log) { IDLE } else { RETRY };
         }
-        let is_interrupted = || scheduler.is_over() || scheduler.events() != seen;
-        sort_memtables(core, log, is_interrupted);
+        sort_memtables(core, log, seen);
     }
 }
 
-/// Sorts the records of the memtables until none is left, or until other work is waiting.
-fn sort_memtables(core: &Core, log: &Log, is_interrupted: impl Fn() -> bool) {
+/// Creates spare segments, and tells those who must know of the room that they take. Returns false
+/// if that failed.
+fn make_spares(core: &Core, log: &Log) -> bool {
+    let made = log.make_spares();
+    if let Ok(true) = made {
+        core.background.scheduler.tell();
+    }
+    made.is_ok()
+}
+
+/// Sorts the records of the memtables until none is left, or until there was an event after `seen`.
+fn sort_memtables(core: &Core, log: &Log, seen: u64) {
+    let scheduler = &core.background.scheduler;
     // Merging all chunks of a memtable takes memory, of which one that does not wait leaves some.
     let waiting_max = core.options.generations_waiting_max as usize;
-    let (mut is_done, give_way) = (false, &|| core.files.time.give_way());
-    while !is_done && !is_interrupted() {
+    let (calls, looked) = (Cell::new(0), Cell::new(seen));
+    // A merge of many records takes longer than writers need to fill the spare segments.
+    let goes_on = || {
+        core.files.time.give_way();
+        calls.set((calls.get() + 1) % CALLS_A_LOOK);
+        if calls.get() > 0 {
+            return true;
+        }
+        let now = scheduler.events();
+        if looked.replace(now) != now {
+            make_spares(core, log);
+        }
+        !scheduler.is_over()
+    };
+    let mut is_done = false;
+    while !is_done && !scheduler.is_over() && scheduler.events() == seen {
         let view = core.files.current.get();
         let merges = view.closed.len() < waiting_max;
         let closed = view.closed.iter().map(|(generation, last)| (generation, (*last, true)));
         let mut all = closed.chain([(&view.young, (log.published(), false))]);
         // A flush reports what is damaged.
         is_done = all.all(|(generation, last)| {
-            !matches!(generation.sort(last, merges, give_way), Ok(Sorted::Some))
+            !matches!(generation.sort(last, merges, &goes_on), Ok(Sorted::Some))
         });
     }
 }

@@ -19,6 +19,8 @@ pub(super) const RECORDS_A_CHUNK: usize = 1 << 14;
 const STRIDE: usize = 16;
 // A chunk keeps the indexes of segments in two bytes.
 const _: () = assert!(SEGMENTS_MAX <= 1 << 16);
+/// Bytes of the prefix that a chunk keeps at most, for each record.
+pub(super) const PREFIX_BYTES_A_RECORD: usize = 2;
 /// Keys whose reading takes as long as writing a record.
 const READS_OF_A_WRITE: u32 = 4;
 
@@ -187,10 +189,12 @@ impl SortingKvs {
         self.all.push(Sorting { head: head_of(key.get(common..).unwrap_or_default()), word });
     }
 
-    /// Lets all heads begin behind the bytes that all keys have in common. Returns their number.
+    /// Lets all heads begin behind bytes that all keys have in common. Returns their number.
     fn settle(&mut self) -> usize {
         let common = self.commons.last().map_or(0, |(common, _)| *common);
-        let ends = self.commons.iter().skip(1).map(|(_, first)| *first);
+        // A few records must not cost the memory of a long key.
+        let common = common.min(PREFIX_BYTES_A_RECORD * self.all.len());
+        let ends = self.commons.iter().skip(1).map(|(_, first)| *first).chain([self.all.len()]);
         for ((before, from), to) in self.commons.iter().zip(ends) {
             let between = self.first.get(common..*before).unwrap_or_default();
             for sorting in self.all.get_mut(*from..to).unwrap_or_default() {

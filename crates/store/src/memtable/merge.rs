@@ -204,15 +204,16 @@ fn in_order((key, sequence): (&[u8], Sequence), (other, others): (&[u8], Sequenc
     key.cmp(other).then(others.cmp(&sequence))
 }
 
-/// Makes one chunk of several. It calls `give_way` for each record.
+/// Makes one chunk of several. Returns `None` if `goes_on`, which it calls for each record, returns
+/// false.
 ///
 /// # Errors
 /// Fails if a record is damaged.
 pub(super) fn merged(
     segments: &Segments,
     chunks: &[Arc<Chunk>],
-    give_way: &dyn Fn(),
-) -> Result<Chunk, StoreError> {
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Option<Chunk>, StoreError> {
     let records = chunks.iter().map(|chunk| chunk.len()).sum();
     let all = chunks.iter().map(|chunk| (chunk.clone(), 0)).collect();
     let mut merge = Merge::new(segments, all, false)?;
@@ -220,8 +221,10 @@ pub(super) fn merged(
     let prefix = chunks.first().and_then(|chunk| chunk.prefix().get(..common)).unwrap_or_default();
     let mut made = Chunk::new(prefix.to_vec(), records);
     while let Some(Merged { word, key, .. }) = merge.next()? {
-        give_way();
+        if !goes_on() {
+            return Ok(None);
+        }
         made.push(head_of(key.get(common..).unwrap_or_default()), word);
     }
-    Ok(made)
+    Ok(Some(made))
 }

@@ -267,7 +267,8 @@ impl Generation {
 
     /// Sorts some of the records up to `last`, which is published: all of them in the end if
     /// `is_closed`, and otherwise all but a few. With `merges`, which takes memory for a moment,
-    /// cursors over a memtable that was walked become faster. It calls `give_way` now and then.
+    /// cursors over a memtable that was walked become faster; that ends if `goes_on` returns false,
+    /// which is called now and then.
     ///
     /// # Errors
     /// Fails if a record is damaged.
@@ -275,9 +276,9 @@ impl Generation {
         &self,
         (last, is_closed): (Sequence, bool),
         merges: bool,
-        give_way: &dyn Fn(),
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Sorted, StoreError> {
-        self.ordered.sort((last, is_closed), merges, give_way)
+        self.ordered.sort((last, is_closed), merges, goes_on)
     }
 
     /// Returns the number of records that walks have sorted or entered themselves, which a

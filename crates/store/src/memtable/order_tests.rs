@@ -145,7 +145,7 @@ impl Written {
     }
 
     fn sort_all(&self) {
-        while self.generation.sort((self.last(), true), true, &|| ()).expect("whole")
+        while self.generation.sort((self.last(), true), true, &|| true).expect("whole")
             == Sorted::Some
         {}
     }
@@ -182,7 +182,7 @@ fn walks_at_any_moment_are_those_of_a_model() {
             if rng.one_in(sorts) {
                 let _ = written
                     .generation
-                    .sort((written.last(), rng.one_in(2)), rng.one_in(2), &|| ())
+                    .sort((written.last(), rng.one_in(2)), rng.one_in(2), &|| true)
                     .expect("whole");
             }
             if walks > 0 && number > begin && rng.one_in(walks) || number == 5999 {
@@ -217,8 +217,10 @@ fn a_flush_of_chunks_is_that_of_unsorted_records() {
             let drawn = key(&mut rng, kind);
             written.write_any(&mut rng, &drawn);
             if is_sorted && rng.one_in(1000) {
-                let _ =
-                    written.generation.sort((written.last(), false), true, &|| ()).expect("whole");
+                let _ = written
+                    .generation
+                    .sort((written.last(), false), true, &|| true)
+                    .expect("whole");
             }
         }
         written.check_flush();

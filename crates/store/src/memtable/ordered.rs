@@ -241,12 +241,13 @@ impl Ordered {
 
     /// Sorts a chunk of records up to `last`, which is published, or merges chunks of a memtable
     /// that was walked if `merges` says so. Fewer records than make a chunk are sorted only if
-    /// `is_closed`, since no more will come. It calls `give_way` now and then.
+    /// `is_closed`, since no more will come. It calls `goes_on` now and then, and a merge ends
+    /// without a result if that returns false.
     pub(super) fn sort(
         &self,
         (last, is_closed): (Sequence, bool),
         merges: bool,
-        give_way: &dyn Fn(),
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Sorted, StoreError> {
         let Some(_sorting) = self.sorting.try_lock() else { return Ok(Sorted::None) };
         let (from, is_complete, to_merge) = {
@@ -254,19 +255,37 @@ impl Ordered {
             (chunks.end, chunks.is_complete, chunks.to_merge())
         };
         if let Some((kvs, chunks)) = to_merge.filter(|_| merges) {
-            let made = Arc::new(merged(&self.segments, &chunks, give_way)?);
-            self.chunk_bytes.fetch_add(made.bytes(), Relaxed);
-            self.chunks.write().all.insert(kvs, vec![made]);
-            let gone = chunks.iter().map(|chunk| chunk.bytes()).sum();
-            self.chunk_bytes.fetch_sub(gone, Relaxed);
-            return Ok(Sorted::Some);
+            return match self.merge(kvs, &chunks, goes_on)? {
+                true => Ok(Sorted::Some),
+                false => Ok(Sorted::None),
+            };
         }
         let least = if is_closed { 1 } else { RECORDS_A_CHUNK as u64 };
         if is_complete || last.0 + 1 < from.next.0 + least {
             return Ok(Sorted::None);
         }
-        self.add(from, sort(&self.segments, from, last, give_way)?);
+        let give_way = || {
+            let _ = goes_on();
+        };
+        self.add(from, sort(&self.segments, from, last, &give_way)?);
         Ok(Sorted::Some)
+    }
+
+    /// Makes one chunk of all those of a `Kvs`. Returns false if `goes_on` ended it.
+    fn merge(
+        &self,
+        kvs: KvsId,
+        chunks: &[Arc<Chunk>],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<bool, StoreError> {
+        let Some(made) = merged(&self.segments, chunks, goes_on)?.map(Arc::new) else {
+            return Ok(false);
+        };
+        self.chunk_bytes.fetch_add(made.bytes(), Relaxed);
+        self.chunks.write().all.insert(kvs, vec![made]);
+        let gone = chunks.iter().map(|chunk| chunk.bytes()).sum();
+        self.chunk_bytes.fetch_sub(gone, Relaxed);
+        Ok(true)
     }
 
     fn add(&self, from: Position, batch: Batch) {
@@ -408,11 +427,18 @@ impl Ordered {
                 break;
             }
         }
+        match self.scheduler.get() {
+            Some(scheduler) => scheduler.tell_sorter(),
+            // A read-only store has no thread that would merge them.
+            None => {
+                let to_merge = || self.chunks.read().to_merge();
+                while let Some((kvs, chunks)) = to_merge() {
+                    self.merge(kvs, &chunks, &|| true)?;
+                }
+            }
+        }
         self.look_at.store(self.last.load(Relaxed) + RECORDS_BEHIND, Relaxed);
         self.is_in_trees.store(true, Release);
-        if let Some(scheduler) = self.scheduler.get() {
-            scheduler.tell_sorter();
-        }
         Ok(())
     }
 

@@ -670,12 +670,14 @@ impl Log {
         removed.inspect_err(|error| self.failure.set(error))
     }
 
-    /// Creates spares: one, plus as many as were requested since the last call.
+    /// Creates spares: one, plus as many as were requested since the last call. Returns true if
+    /// it has created some.
     ///
     /// # Errors
     /// Fails if there is no room but the reserve.
-    pub(crate) fn make_spares(&self) -> Result<(), StoreError> {
+    pub(crate) fn make_spares(&self) -> Result<bool, StoreError> {
         let wanted = (self.supply.wanted.swap(0, Relaxed) + 1).min(SPARES_MAX);
+        let mut is_any_new = false;
         for number in 0..wanted {
             let _held = self.supply.making.lock();
             if self.supply.spares.lock().len() as u64 >= wanted {
@@ -690,8 +692,9 @@ impl Log {
             let place = self.volumes.choose_for_log(room)?;
             let segment = self.make_segment(&place, bytes)?;
             self.supply.spares.lock().push_back(segment);
+            is_any_new = true;
         }
-        Ok(())
+        Ok(is_any_new)
     }
 
     /// Removes the spares, and continues elsewhere if the newest segment lies on `place`, a volume
