@@ -125,11 +125,11 @@ fn held_up(used: f64) -> Rates {
 }
 
 /// Plays a reader that the medium holds up beside a writer of twice its weight. Returns the largest
-/// share that the writer had.
-fn most_beside_one_held_up(donation: Donation) -> (f64, Bench) {
+/// and the last share that the writer had beside it.
+fn beside_one_held_up(donation: Donation) -> ([f64; 2], Bench) {
     let tenants = vec![weighted(1, 1.0), weighted(2, 2.0)];
     let mut bench = Bench::new(PolicySettings::Proportional(with(donation)), tenants);
-    let mut most: f64 = 0.0;
+    let mut shares = [0.0_f64; 2];
     bench.run(seconds(20), |_, slowed| {
         let [reader, writer] = [1, 2].map(|id| slowed.of(id).share_max());
         let reads = match (reader, writer) {
@@ -138,26 +138,35 @@ fn most_beside_one_held_up(donation: Donation) -> (f64, Bench) {
             (reader, writer) => held_up(reader.min(0.313 * (1.0 - writer) * 3.0)),
         };
         if reader > 0.0 && reader < 1.0 {
-            most = most.max(writer);
+            shares = [shares[0].max(writer), writer];
         }
         let writes = Rates { is_writing: true, ..held_up(writer) };
         let writes = if writer > 0.0 { writes } else { Rates::default() };
         BTreeMap::from([(1, reads), (2, writes)])
     });
-    (most, bench)
+    (shares, bench)
 }
 
 #[test]
 fn an_owner_that_the_medium_holds_up_lends_nothing() {
-    let (most, bench) = most_beside_one_held_up(Donation::Adaptive);
+    let ([most, _], bench) = beside_one_held_up(Donation::Adaptive);
     assert!(bench.controller.slowdown(TenantId(1)).is_some_and(|slowdown| slowdown < 2.85));
     assert!((most - 2.0 / 3.0).abs() < 1e-9, "{most} {}", bench.log());
 }
 
 #[test]
+fn both_bear_the_loss_of_a_medium_that_holds_one_up() {
+    // Both get 0.98 of their parts, where the reader had 0.94 of its own and the writer all.
+    let ([_, last], bench) = beside_one_held_up(Donation::Adaptive);
+    let reads = 0.313 * (1.0 - last) * 3.0;
+    assert!((0.97..0.985).contains(&(reads * 3.0)), "{reads} {last} {}", bench.log());
+    assert!((0.975..0.985).contains(&(last * 1.5)), "{reads} {last} {}", bench.log());
+}
+
+#[test]
 fn as_printed_an_owner_that_the_medium_holds_up_lends_what_it_cannot_use() {
     for donation in [Donation::Naive, Donation::Steps(0.1)] {
-        let (most, bench) = most_beside_one_held_up(donation);
+        let ([most, _], bench) = beside_one_held_up(donation);
         assert!(most > 0.68, "{donation:?}: {most} {}", bench.log());
     }
 }

@@ -25,7 +25,7 @@ impl Proportional {
             if let Some(&at) = ended.used_up_at.get(&place) {
                 return (assigned / at.max(0.01)).min(1.0);
             }
-        } else if self.used_alone(place, used) >= BUSY * assigned.max(fair) {
+        } else if self.used_alone(place, used) >= BUSY * assigned.max(fair) * self.part_of(place) {
             return 1.0;
         }
         self.kept(tick, place, (assigned, used))

@@ -6,6 +6,7 @@
 //! without waiting for the next round.
 
 mod demand;
+mod yields;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use crate::settings::{Donation, Enforcement, ProportionalSettings};
 use crate::tenant::{MediumId, TenantId};
 use crate::throttle::Throttle;
 use crate::tick::{Hands, Tick, Windows};
+use yields::Yield;
 
 type Place = (TenantId, MediumId);
 
@@ -30,6 +32,7 @@ pub(super) struct Proportional {
     windows: Windows,
     assigned: BTreeMap<Place, f64>,
     slowdowns: BTreeMap<TenantId, f64>,
+    yields: BTreeMap<MediumId, Yield>,
 }
 
 impl Policy for Proportional {
@@ -84,6 +87,7 @@ impl Proportional {
             windows: Windows::default(),
             assigned: BTreeMap::new(),
             slowdowns: BTreeMap::new(),
+            yields: BTreeMap::new(),
             settings,
         }
     }
@@ -103,6 +107,7 @@ impl Proportional {
             return;
         }
         self.assigned.clear();
+        self.yields.clear();
         self.slowdowns.retain(|tenant, _| tick.is_here(*tenant));
         for &tenant in tick.tenants.keys() {
             for medium in MediumId::all(tick.media) {
@@ -151,6 +156,7 @@ impl Proportional {
                     wanted: self.wanted(tick, (tenant, medium), ended),
                 })
                 .collect();
+            self.learn_yield(tick, medium, &claims, ended);
             let parts = divide(1.0, &claims);
             for (&tenant, part) in tick.tenants.keys().zip(parts) {
                 self.assigned.insert((tenant, medium), part);
@@ -165,8 +171,12 @@ impl Proportional {
         }
         for (&(tenant, medium), &assigned) in &self.assigned {
             let fair = Self::fair(tick, tenant);
-            let throttle = Throttle::share(assigned.max(fair));
+            let part = self.part_of((tenant, medium));
+            let throttle = Throttle::share(assigned.max(fair) * part);
             let why = || match assigned - fair {
+                _ if part < 0.999 => {
+                    format!("{:.1}% of its part, as much as the medium does", part * 100.0)
+                }
                 extra if extra > 0.005 => format!("others leave it {:.1}%", extra * 100.0),
                 extra if extra < -0.005 => {
                     format!("it leaves others {:.1}% of its own", -extra * 100.0)
