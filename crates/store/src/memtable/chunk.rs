@@ -21,6 +21,10 @@ const STRIDE: usize = 16;
 const _: () = assert!(SEGMENTS_MAX <= 1 << 16);
 /// Bytes of the prefix that a chunk keeps at most, for each record.
 pub(super) const PREFIX_BYTES_A_RECORD: usize = 2;
+/// Most records with equal heads that are sorted by comparing their keys.
+const COMPARED_MAX: usize = 8;
+/// Heads behind one another at which keys are read, before they are compared as a whole.
+const LEVELS_MAX: u32 = 32;
 /// Keys whose reading takes as long as writing a record.
 const READS_OF_A_WRITE: u32 = 4;
 
@@ -208,24 +212,70 @@ impl SortingKvs {
         let common = self.settle();
         // Numbers alone are sorted several times faster.
         self.all.sort_unstable_by_key(|sorting| sorting.head);
-        let (mut key, mut other) = (Vec::new(), Vec::new());
-        let mut failed = None;
         for equal in self.all.chunk_by_mut(|one, two| one.head == two.head) {
-            equal.sort_unstable_by(|one, two| {
-                step();
-                let order = compare(segments, one.word, two.word, (&mut key, &mut other));
-                order.unwrap_or_else(|error| {
-                    failed = Some(error);
-                    Ordering::Equal
-                })
-            });
+            sort_equal(segments, equal, LEVELS_MAX, step)?;
         }
-        failed.map_or(Ok(()), Err)?;
         self.first.truncate(common);
         let mut chunk = Chunk::new(self.first, self.all.len());
         self.all.into_iter().for_each(|it| chunk.push(it.head, it.word));
         Ok(chunk)
     }
+}
+
+/// Sorts records whose heads are equal, by heads behind all bytes that their keys have in common.
+fn sort_equal(
+    segments: &Segments,
+    equal: &mut [Sorting],
+    levels: u32,
+    step: &mut dyn FnMut(),
+) -> Result<(), StoreError> {
+    let Some(Sorting { head, word }) = equal.first().copied() else { return Ok(()) };
+    if equal.len() <= COMPARED_MAX || levels == 0 {
+        return sort_by_keys(segments, equal, step);
+    }
+    let (mut first, mut key) = (Vec::new(), Vec::new());
+    read_key(segments, word, &mut first)?;
+    let (mut common, mut longest) = (first.len(), first.len());
+    for sorting in equal.iter() {
+        step();
+        read_key(segments, sorting.word, &mut key)?;
+        common = common_prefix(&first, &key).min(common);
+        longest = longest.max(key.len());
+    }
+    let is_one_key = longest == common;
+    for sorting in equal.iter_mut() {
+        step();
+        let sequence = read_key(segments, sorting.word, &mut key)?;
+        let rest = key.get(common..).unwrap_or_default();
+        sorting.head = if is_one_key { !sequence.0 } else { head_of(rest) };
+    }
+    equal.sort_unstable_by_key(|sorting| sorting.head);
+    // Heads do not tell a key from that key with zeros behind it.
+    let differ = equal.first().map(|it| it.head) != equal.last().map(|it| it.head);
+    let levels = if differ { levels - 1 } else { 0 };
+    for equal in equal.chunk_by_mut(|one, two| one.head == two.head) {
+        sort_equal(segments, equal, levels, step)?;
+    }
+    equal.iter_mut().for_each(|sorting| sorting.head = head);
+    Ok(())
+}
+
+fn sort_by_keys(
+    segments: &Segments,
+    all: &mut [Sorting],
+    step: &mut dyn FnMut(),
+) -> Result<(), StoreError> {
+    let (mut key, mut other) = (Vec::new(), Vec::new());
+    let mut failed = None;
+    all.sort_unstable_by(|one, two| {
+        step();
+        let order = compare(segments, one.word, two.word, (&mut key, &mut other));
+        order.unwrap_or_else(|error| {
+            failed = Some(error);
+            Ordering::Equal
+        })
+    });
+    failed.map_or(Ok(()), Err)
 }
 
 /// Returns the head of a key that has these bytes in front of those of another head.

@@ -1,5 +1,6 @@
 //! Tests of the order of a memtable: walks while records are sorted, and what flushes get.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -233,4 +234,23 @@ fn a_flush_of_chunks_is_that_of_unsorted_records() {
         written.check_walk(&mut rng, Bound::Unbounded, usize::MAX);
         written.check_flush();
     }
+}
+
+/// Groups of keys with beginnings of their own, as those of several tables are, have the same eight
+/// bytes behind what all of them have in common.
+#[test]
+fn keys_of_several_long_beginnings_are_read_a_few_times_each() {
+    let mut rng = Rng::new(1);
+    let mut written = Written::new();
+    for _ in 0..12_000 {
+        let (group, number) = (["users-of-the-shop", "orders-of-the-shop"], rng.below(9000));
+        let key = format!("{}/{number:08}", group[rng.below(2) as usize]);
+        written.write(&Draft::put(KvsId(0), key.as_bytes(), b"value", Expiry::NEVER));
+    }
+    let reads = Cell::new(0);
+    // It is told of every fourth key that is read.
+    let give_way = || reads.set(reads.get() + 4);
+    let _ = written.generation.in_order(written.last(), &give_way).expect("whole");
+    assert!(reads.get() < 6 * 12_000, "{} keys read", reads.get());
+    written.check_flush();
 }
