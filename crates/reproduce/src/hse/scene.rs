@@ -23,7 +23,7 @@ const RECORDS_PUBLISHED: u64 = 2_000_000_000;
 const DRAM_PUBLISHED: u64 = 256 << 30;
 /// Capacity of the 9300 drive that the model describes; the paper does not state it.
 const STAGING_PUBLISHED: u64 = 7_680_000_000_000;
-const CLIENTS: u32 = 96;
+pub(super) const CLIENTS: u32 = 96;
 const CORES: usize = 28;
 const KVS: &str = "ycsb";
 const KEY_BYTES: usize = 23;
@@ -135,12 +135,14 @@ pub(super) struct SetUp {
     pub(super) free: Option<MediaClass>,
     /// Change of the drives' parameters, if a test asks what one of them costs.
     pub(super) drives: fn(&mut BlockParameters),
+    /// Processors of the machine.
+    pub(super) cores: usize,
 }
 
 impl SetUp {
     /// Creates a set-up of all workloads on the drives of the test.
     pub(super) fn of(staging: Option<u64>) -> SetUp {
-        SetUp { staging, workloads: &WORKLOADS, free: None, drives: |_| {} }
+        SetUp { staging, workloads: &WORKLOADS, free: None, drives: |_| {}, cores: CORES }
     }
 }
 
@@ -192,7 +194,7 @@ impl Machine {
         store.close().map_err(text)?;
         Ok(Machine {
             world: world.clone(),
-            processors: Arc::new(Processors::new(world, CORES)),
+            processors: Arc::new(Processors::new(world, set_up.cores)),
             population: Arc::new(Population::of(0)),
             options: size.options(),
             seed,
