@@ -10,6 +10,7 @@ use crate::api::cursor::{Cursor, CursorOptions};
 use crate::api::multi_get::multi_get;
 use crate::cache::row;
 use crate::engine::Core;
+use crate::engine::dead_keys::Look;
 use crate::manifest::KvsState;
 use crate::options::{check_prefix, check_sizes, whole_seconds};
 use crate::segment::record::{Draft, Kind};
@@ -246,10 +247,15 @@ impl Kvs {
     /// Fails if the store is closed.
     pub fn cursor(&self, options: CursorOptions) -> Result<Cursor, StoreError> {
         self.check_there()?;
-        let look = self.core.dead_keys.announce(self.id, self.core.writes.log.as_ref());
-        let mut cursor = self.cursor_at(&Snapshot::of(&self.core), options)?;
+        let look = self.announce();
+        let mut cursor = Cursor::new(self, &Snapshot::of(&self.core), options);
         cursor.may_note_dead_keys(look);
         Ok(cursor)
+    }
+
+    /// Announces a walk that may note ranges of dead keys.
+    pub(crate) fn announce(&self) -> Option<Look> {
+        self.core.dead_keys.announce(self.id, self.core.writes.log.as_ref())
     }
 
     /// Creates a cursor over the keys as they are in a snapshot of the same store.
@@ -263,7 +269,9 @@ impl Kvs {
     ) -> Result<Cursor, StoreError> {
         self.check_there()?;
         snapshot.check_of(&self.core)?;
-        Ok(Cursor::new(self, snapshot, options))
+        let mut cursor = Cursor::new(self, snapshot, options);
+        cursor.may_note_dead_keys(self.announce());
+        Ok(cursor)
     }
 }
 

@@ -6,9 +6,9 @@
 //! see the put.
 //!
 //! **Order.** A range is noted from a snapshot, and puts that the snapshot does not show may be
-//! under way. Each walk that may note a range therefore announces itself before it takes its
-//! snapshot. From then on puts are kept in mind. If a write was under way at that moment that the
-//! snapshot does not show, nothing is noted.
+//! under way. Each walk that may note a range therefore announces itself, best before it takes its
+//! snapshot. From then on puts are kept in mind. If a write has got its number before that moment
+//! and the snapshot does not show it, nothing is noted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,6 +24,9 @@ use crate::wal::Log;
 /// Dead keys that a walk passes before it notes their range.
 pub(crate) const PASSED_MIN: u64 = 16;
 
+/// Most ranges of a `Kvs` that are kept: a queue that is popped at both ends has two.
+const RANGES_MAX: usize = 16;
+
 /// The ranges that are known of each `Kvs`, once a walk has passed dead keys there.
 #[derive(Debug, Default)]
 pub(crate) struct DeadKeys {
@@ -33,7 +36,8 @@ pub(crate) struct DeadKeys {
 
 #[derive(Debug, Default)]
 struct Watch {
-    range: Option<DeadRange>,
+    /// Ranges, the one noted last at the end.
+    ranges: Vec<DeadRange>,
     /// Number of walks that have announced themselves.
     looks: u64,
     /// Least and greatest key that were put since the last one did.
@@ -69,6 +73,19 @@ impl DeadRange {
     fn holds(&self, key: &[u8]) -> bool {
         self.from.as_slice() <= key && self.to.as_deref().is_none_or(|to| key < to)
     }
+
+    fn is_empty(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| *to <= self.from)
+    }
+
+    fn covers(&self, other: &DeadRange) -> bool {
+        let ends_behind = match (&self.to, &other.to) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(to), Some(others)) => to >= others,
+        };
+        self.from <= other.from && ends_behind
+    }
 }
 
 impl DeadKeys {
@@ -78,7 +95,7 @@ impl DeadKeys {
         self.is_on.store(true, Relaxed);
     }
 
-    /// Announces a walk that may note a range. Its snapshot must be taken afterwards.
+    /// Announces a walk that may note a range, if its snapshot shows all writes that have begun.
     #[inline]
     pub(crate) fn announce(&self, kvs: KvsId, log: Option<&Log>) -> Option<Look> {
         if !self.is_on.load(Relaxed) {
@@ -112,9 +129,10 @@ impl DeadKeys {
                 Some(_) => {}
                 None => watch.put = Some((key.to_vec(), key.to_vec())),
             }
-            if let Some(range) = watch.range.as_mut().filter(|range| range.holds(key)) {
+            for range in watch.ranges.iter_mut().filter(|range| range.holds(key)) {
                 range.to = Some(key.to_vec());
             }
+            watch.ranges.retain(|range| !range.is_empty());
         }
     }
 
@@ -147,9 +165,15 @@ impl DeadKeys {
                 Direction::Backward => from = behind(greatest),
             }
         }
-        if to.as_deref().is_none_or(|to| from.as_slice() < to) {
-            watch.range = Some(DeadRange { from, to, since: (at, seconds) });
+        let range = DeadRange { from, to, since: (at, seconds) };
+        if range.is_empty() {
+            return;
         }
+        watch.ranges.retain(|known| !range.covers(known));
+        if watch.ranges.len() == RANGES_MAX {
+            watch.ranges.remove(0);
+        }
+        watch.ranges.push(range);
     }
 
     /// Returns the position at which a walk may go on that is at `bound`, if that lies in a range.
@@ -166,21 +190,22 @@ impl DeadKeys {
             return None;
         }
         let all = self.all.lock();
-        let range = all.get(&kvs)?.range.as_ref();
-        let range = range.filter(|range| range.since.0 <= at && range.since.1 <= seconds)?;
+        let ranges = all.get(&kvs)?.ranges.iter().rev();
+        let mut known = ranges.filter(|range| range.since.0 <= at && range.since.1 <= seconds);
         match direction {
             Direction::Forward => {
-                let is_inside = range.holds(&least_of(bound));
-                is_inside.then(|| range.to.clone().map(|to| (to, true)))
+                let least = least_of(bound);
+                let range = known.find(|range| range.holds(&least))?;
+                Some(range.to.clone().map(|to| (to, true)))
             }
             Direction::Backward => {
                 let end = above(bound);
-                let is_inside = match (&end, &range.to) {
+                let range = known.find(|range| match (&end, &range.to) {
                     (_, None) => end.as_ref().is_none_or(|end| *end > range.from),
                     (None, Some(_)) => false,
                     (Some(end), Some(to)) => *end > range.from && end <= to,
-                };
-                is_inside.then(|| Some((range.from.clone(), false)))
+                })?;
+                Some(Some((range.from.clone(), false)))
             }
         }
     }

@@ -18,6 +18,9 @@ pub(crate) type OwnWrites = BTreeMap<Vec<u8>, OwnWrite>;
 pub(crate) struct OwnWrite {
     /// The new value; `None` deletes the key.
     pub(crate) value: Option<Vec<u8>>,
+    /// Time to live of the value, from the commit on.
+    pub(crate) seconds: Option<u32>,
+    /// Time at which the value expires for the transaction itself.
     pub(crate) expiry: Expiry,
 }
 
@@ -51,9 +54,14 @@ impl OwnWrite {
         self.expiry.is_over(now)
     }
 
-    fn draft<'a>(&'a self, kvs: KvsId, key: &'a [u8]) -> Draft<'a> {
+    fn draft<'a>(
+        &'a self,
+        kvs: KvsId,
+        key: &'a [u8],
+        expiry: impl Fn(Option<u32>) -> Expiry,
+    ) -> Draft<'a> {
         match &self.value {
-            Some(value) => Draft::put(kvs, key, value, self.expiry),
+            Some(value) => Draft::put(kvs, key, value, expiry(self.seconds)),
             None => Draft::gone(kvs, Kind::Gone, key),
         }
     }
@@ -151,10 +159,15 @@ impl OwnKvs {
     }
 
     /// Returns the drafts to commit. Range deletes come first: every write that is left is later.
-    pub(crate) fn drafts(&self, kvs: KvsId) -> impl Iterator<Item = Draft<'_>> {
+    /// `expiry` computes when a value that is written now expires.
+    pub(crate) fn drafts(
+        &self,
+        kvs: KvsId,
+        expiry: impl Fn(Option<u32>) -> Expiry,
+    ) -> impl Iterator<Item = Draft<'_>> {
         let prefixes = self.prefixes.iter();
         let prefixes = prefixes.map(move |prefix| Draft::gone(kvs, Kind::RangeDelete, prefix));
-        let writes = self.writes.iter().map(move |(key, write)| write.draft(kvs, key));
+        let writes = self.writes.iter().map(move |(key, write)| write.draft(kvs, key, &expiry));
         prefixes.chain(writes)
     }
 }
@@ -167,7 +180,7 @@ mod tests {
 
     fn write(value: Option<u8>) -> OwnWrite {
         let value = value.map(|value| vec![value; usize::from(value)]);
-        OwnWrite { value, expiry: Expiry::NEVER }
+        OwnWrite { value, seconds: None, expiry: Expiry::NEVER }
     }
 
     fn name(rng: &mut Rng) -> Vec<u8> {
@@ -210,7 +223,8 @@ mod tests {
                 let covering = covering.and_then(|it| it.covering(&key, Sequence::MAX));
                 assert_eq!(own.covers(&key), covering.is_some(), "{key:?} of {all:?}");
             }
-            let left = own.drafts(KvsId(1)).map(|draft| draft.bytes() + 4).sum::<u64>();
+            let left =
+                own.drafts(KvsId(1), |_| Expiry::NEVER).map(|draft| draft.bytes() + 4).sum::<u64>();
             assert_eq!(bytes, left as i64, "{all:?}");
         }
     }

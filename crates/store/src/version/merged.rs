@@ -353,8 +353,11 @@ mod tests {
                 .map(|source| {
                     let numbers = (0..keys).filter(|_| rng.below(dense) == 0);
                     let value = |number| format!("{source}/{number}").into_bytes();
-                    let write =
-                        |number| OwnWrite { value: Some(value(number)), expiry: Expiry::NEVER };
+                    let write = |number| OwnWrite {
+                        value: Some(value(number)),
+                        seconds: None,
+                        expiry: Expiry::NEVER,
+                    };
                     numbers.map(|number| (key(number), write(number))).collect()
                 })
                 .collect();

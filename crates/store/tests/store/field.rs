@@ -324,26 +324,201 @@ fn what_is_popped_is_first_whatever_was_popped_and_put_before() {
     }
 }
 
+/// One cursor walks to where all is dead, and is then set to where something lives.
 #[test]
-fn popping_costs_the_same_at_any_length() {
-    const KEYS: u64 = 100_000;
+fn a_cursor_that_met_dead_keys_only_shows_what_lives_elsewhere() {
+    for (backward, by_prefix, count) in [
+        (false, false, 20),
+        (false, true, 1000),
+        (true, false, 1000),
+        (true, true, 20),
+        (false, false, 1),
+    ] {
+        let place = Place::new();
+        let store = place.create();
+        let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+        let (lives, dead): (&[u8], _) = if backward { (b"z", b'b') } else { (b"a", b'q') };
+        let dead = |number: u64| [vec![dead], key(number)].concat();
+        kvs.put(lives, b"value").expect("room");
+        (0..count).for_each(|number| assert!(kvs.put(&dead(number), b"value").is_ok()));
+        match by_prefix {
+            true => assert!(kvs.delete_prefix(&dead(0)[..1]).is_ok()),
+            false => (0..count).for_each(|number| assert!(kvs.delete(&dead(number)).is_ok())),
+        }
+        let mut cursor = None;
+        for round in 0..6 {
+            let options = CursorOptions { backward, ..CursorOptions::default() };
+            let new = || kvs.cursor(options.clone()).expect("open");
+            let cursor = cursor.get_or_insert_with(new);
+            match round % 2 {
+                0 => *cursor = new(),
+                _ => cursor.update().expect("open"),
+            }
+            for _ in 0..2 {
+                cursor.seek(&dead(if backward { count } else { 0 }));
+                assert_eq!(cursor.next().expect("readable"), None, "{count}, round {round}");
+                assert_eq!(cursor.next().expect("readable"), None, "{count}, round {round}");
+                cursor.seek(lives);
+                let shown = cursor.next().expect("readable");
+                assert_eq!(shown, Some((lives, &b"value"[..])), "{count}, round {round}");
+            }
+        }
+    }
+}
+
+/// Model of a walk: the keys from one on, or from an end, in the direction of the walk.
+fn walk_of<'a>(
+    there: &'a BTreeSet<Vec<u8>>,
+    backward: bool,
+    from: Option<&'a [u8]>,
+) -> Box<dyn Iterator<Item = &'a Vec<u8>> + 'a> {
+    match backward {
+        false => Box::new(there.iter().filter(move |it| from.is_none_or(|from| it[..] >= *from))),
+        true => {
+            Box::new(there.iter().rev().filter(move |it| from.is_none_or(|from| it[..] <= *from)))
+        }
+    }
+}
+
+/// Cursors of all kinds are set here and there among keys of which most are dead.
+#[test]
+fn walks_among_dead_keys_are_those_of_a_model() {
+    for seed in 1..25 {
+        let place = Place::new();
+        let store = place.create();
+        let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+        let mut rng = Rng::new(seed);
+        let mut there = BTreeSet::new();
+        for step in 0..400_u64 {
+            let first = rng.below(600);
+            match rng.below(8) {
+                0 => {
+                    kvs.delete_prefix(&key(first)[..8]).expect("room");
+                    there.retain(|it: &Vec<u8>| !it.starts_with(&key(first)[..8]));
+                }
+                1 | 2 => (first..first + rng.below(80)).for_each(|number| {
+                    kvs.delete(&key(number)).expect("room");
+                    there.remove(&key(number));
+                }),
+                3 => (first..first + rng.below(60)).for_each(|number| {
+                    kvs.put(&key(number), b"value").expect("room");
+                    there.insert(key(number));
+                }),
+                _ => {
+                    kvs.put(&key(first), b"value").expect("room");
+                    there.insert(key(first));
+                }
+            }
+            let snapshot = store.snapshot().expect("open");
+            let mut transaction = store.transaction(TransactionOptions::default()).expect("open");
+            let backward = rng.one_in(2);
+            let options = CursorOptions { backward, ..CursorOptions::default() };
+            let mut seen = there.clone();
+            let mut cursor = match rng.below(4) {
+                0 => kvs.cursor(options),
+                1 => kvs.cursor_at(&snapshot, options),
+                own => {
+                    if own == 2 {
+                        let number = rng.below(600);
+                        match rng.below(3) {
+                            0 => {
+                                transaction.put(&kvs, &key(number), b"own").expect("small");
+                                seen.insert(key(number));
+                            }
+                            1 => {
+                                transaction.delete(&kvs, &key(number)).expect("small");
+                                seen.remove(&key(number));
+                            }
+                            _ => {
+                                let prefix = &key(number)[..8];
+                                transaction.delete_prefix(&kvs, prefix).expect("small");
+                                seen.retain(|it| !it.starts_with(prefix));
+                            }
+                        }
+                    }
+                    transaction.cursor(&kvs, options)
+                }
+            }
+            .expect("open");
+            for _ in 0..1 + rng.below(4) {
+                let from = (!rng.one_in(4)).then(|| key(rng.below(600)));
+                match &from {
+                    Some(from) => cursor.seek(from),
+                    None if backward => cursor.seek(b"z"),
+                    None => cursor.seek(b""),
+                }
+                let mut expected = walk_of(&seen, backward, from.as_deref());
+                for _ in 0..1 + rng.below(3) {
+                    let shown = cursor.next().expect("readable").map(|(key, _)| key.to_vec());
+                    assert_eq!(shown.as_ref(), expected.next(), "seed {seed}, step {step}");
+                }
+            }
+            drop(transaction);
+            if step % 100 == 99 {
+                store.compact().expect("room");
+            }
+        }
+    }
+}
+
+/// Ways to pop the first key of a queue.
+const WAYS: [&str; 6] = ["front", "back", "both ends", "two queues", "snapshot", "transaction"];
+
+/// Pops a key in one of several ways, `number` keys after the first one.
+fn pop_in_a_way((store, kvs): (&Kvdb, &Kvs), way: &str, number: u64) -> Option<Vec<u8>> {
+    let first = |cursor: Result<entresol_store::Cursor, StoreError>| {
+        let mut cursor = cursor.expect("open");
+        cursor.next().expect("readable").map(|(key, _)| key.to_vec())
+    };
+    let options = || CursorOptions { limit: Some(1), ..CursorOptions::default() };
+    match way {
+        "front" => pop(kvs, false, b""),
+        "back" => pop(kvs, true, b""),
+        "both ends" => pop(kvs, number % 2 == 1, b""),
+        "two queues" => pop(kvs, false, if number.is_multiple_of(2) { b"key00" } else { b"key01" }),
+        "snapshot" => {
+            let key = first(kvs.cursor_at(&store.snapshot().expect("open"), options()))?;
+            kvs.delete(&key).expect("room");
+            Some(key)
+        }
+        _ => {
+            let mut transaction = store.transaction(TransactionOptions::default()).expect("open");
+            let key = first(transaction.cursor(kvs, options()))?;
+            transaction.delete(kvs, &key).expect("small");
+            transaction.commit().expect("no conflict");
+            Some(key)
+        }
+    }
+}
+
+#[test]
+fn popping_costs_the_same_at_any_length_and_in_any_way() {
     let clock = SystemClock::new();
     let begun = clock.now();
-    for backward in [false, true] {
+    for way in WAYS {
+        let keys = if ["front", "back"].contains(&way) { 100_000 } else { 20_000 };
         let place = Place::new();
         let options = KvdbOptions::default();
         let store = Kvdb::create(place.directory(), options, place.clock.clone()).expect("new");
         let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
-        (0..KEYS).for_each(|number| assert!(kvs.put(&key(number), b"value").is_ok()));
-        for number in 0..KEYS {
-            let expected = if backward { KEYS - 1 - number } else { number };
-            assert_eq!(pop(&kvs, backward, b""), Some(key(expected)));
+        (0..keys).for_each(|number| assert!(kvs.put(&key(number), b"value").is_ok()));
+        for number in 0..keys {
+            let expected = match way {
+                "back" => keys - 1 - number,
+                "both ends" if number % 2 == 1 => keys - 1 - number / 2,
+                "both ends" => number / 2,
+                "two queues" => number / 2 + 10_000 * (number % 2),
+                _ => number,
+            };
+            assert_eq!(pop_in_a_way((&store, &kvs), way, number), Some(key(expected)), "{way}");
         }
         // A queue that is mostly empty.
-        for number in 0..1000 {
-            kvs.put(&key(KEYS + number), b"value").expect("room");
-            assert_eq!(pop(&kvs, backward, b""), Some(key(KEYS + number)));
-            assert_eq!(pop(&kvs, backward, b""), None);
+        for number in keys..keys + 1000 {
+            let number = if way == "two queues" { number % 2 * 10_000 } else { number };
+            kvs.put(&key(number), b"value").expect("room");
+            let popped = |number| pop_in_a_way((&store, &kvs), way, number);
+            assert_eq!(popped(number / 10_000 % 2), Some(key(number)), "{way}");
+            assert_eq!(popped(number / 10_000 % 2), None, "{way}");
         }
     }
     // Passing all that was deleted each time would take many minutes.

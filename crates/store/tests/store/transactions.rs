@@ -289,6 +289,22 @@ fn a_change_is_noticed_when_all_that_tells_of_it_was_flushed_and_compacted() {
 }
 
 #[test]
+fn times_to_live_begin_with_the_commit() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let mut transaction = begin(&store);
+    let time = Some(Duration::from_secs(10));
+    transaction.put_for(&kvs, b"k", b"value", time).expect("small");
+    place.clock.advance(Duration::from_secs(15));
+    transaction.commit().expect("no conflict");
+    place.clock.advance(Duration::from_secs(8));
+    assert_eq!(kvs.get(b"k").expect("readable"), Some(b"value".to_vec()));
+    place.clock.advance(Duration::from_secs(3));
+    assert_eq!(kvs.get(b"k").expect("readable"), None);
+}
+
+#[test]
 fn what_was_only_read_may_have_changed() {
     let place = Place::new();
     let store = place.create();

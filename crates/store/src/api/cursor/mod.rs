@@ -78,6 +78,8 @@ struct PassedKeys {
     count: u64,
     /// True until the walk has shown a key.
     is_first: bool,
+    /// True if all keys that the walk has not passed are dead.
+    is_rest: bool,
     /// Position at which the walk began.
     begin: Option<(Vec<u8>, bool)>,
 }
@@ -211,6 +213,10 @@ impl Cursor {
                     return Ok(None);
                 }
             }
+            if self.dead.is_rest {
+                self.note_dead_keys(true);
+                return Ok(None);
+            }
             if let ahead @ 1.. = self.window.wanted(self.options.limit.map(|_| self.left)) {
                 let of = of(&self.core, (&self.view, self.seconds), self.kvs, &self.options);
                 self.window.fill(&mut self.merged, &of, ahead);
@@ -284,9 +290,10 @@ impl Cursor {
             (true, _) => end.as_deref().map(|end| (end, false)),
         };
         self.dead.is_first = true;
+        self.dead.is_rest = false;
         self.dead.count = 0;
         self.dead.begin = bound.map(|(key, included)| (key.to_vec(), included));
-        if self.own.is_none()
+        if self.shows_only_published()
             && let Some(jump) =
                 self.core.dead_keys.jump(self.kvs, (self.at, self.seconds), self.direction(), bound)
         {
@@ -300,13 +307,18 @@ impl Cursor {
         match jump {
             Some((key, included)) => self.merged.seek(Some((&key, included))),
             None => {
-                self.merged = Merged::default();
+                self.dead.is_rest = true;
                 Ok(())
             }
         }
     }
 
-    /// Lets the walk note ranges of dead keys if it was announced before its snapshot was taken.
+    /// Returns true if no write of a transaction hides or shows a key.
+    fn shows_only_published(&self) -> bool {
+        self.own.as_ref().is_none_or(|(writes, gone)| writes.is_empty() && gone.is_none())
+    }
+
+    /// Lets the walk note ranges of dead keys if it was announced.
     pub(crate) fn may_note_dead_keys(&mut self, look: Option<Look>) {
         self.dead.look = look;
     }
@@ -315,10 +327,13 @@ impl Cursor {
     #[cold]
     fn pass_dead_key(&mut self) -> Result<(), StoreError> {
         self.dead.count += 1;
-        if self.dead.count == PASSED_MIN && self.own.is_none() {
+        if !self.shows_only_published() {
+            return Ok(());
+        }
+        if self.dead.count == PASSED_MIN {
             self.core.dead_keys.watch(self.kvs);
         }
-        if self.dead.count.is_power_of_two() && self.own.is_none() {
+        if self.dead.count.is_power_of_two() {
             let bound = Some((self.merged.key(), false));
             let jump = self.core.dead_keys.jump(
                 self.kvs,
@@ -340,7 +355,7 @@ impl Cursor {
         if !std::mem::take(&mut self.dead.is_first) || self.dead.count == 0 {
             return;
         }
-        if let Some(look) = self.dead.look {
+        if let Some(look) = self.dead.look.filter(|_| self.shows_only_published()) {
             let begin = self.dead.begin.as_ref().map(|(key, included)| (key.as_slice(), *included));
             let end = (!is_at_end).then(|| self.merged.key());
             let of_look = (look, self.at, self.seconds);

@@ -125,7 +125,8 @@ impl Transaction {
         self.put_for(kvs, key, value, None)
     }
 
-    /// Gives a key a value with a time to live. `None` stands for the time to live of the [`Kvs`].
+    /// Gives a key a value with a time to live, in whole seconds from the commit. `None` stands for
+    /// the time to live of the [`Kvs`].
     ///
     /// # Errors
     /// Fails as [`put`](Transaction::put) does.
@@ -137,8 +138,8 @@ impl Transaction {
         time: Option<Duration>,
     ) -> Result<(), StoreError> {
         check_sizes(key, value)?;
-        let expiry = kvs.expiry(time);
-        self.write(kvs, key, OwnWrite { value: Some(value.to_vec()), expiry })
+        let (value, seconds) = (Some(value.to_vec()), kvs.seconds(time));
+        self.write(kvs, key, OwnWrite { value, seconds, expiry: kvs.expiry(time) })
     }
 
     /// Deletes a key.
@@ -148,7 +149,7 @@ impl Transaction {
     /// too old.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<(), StoreError> {
         check_sizes(key, &[])?;
-        self.write(kvs, key, OwnWrite { value: None, expiry: Expiry::NEVER })
+        self.write(kvs, key, OwnWrite { value: None, seconds: None, expiry: Expiry::NEVER })
     }
 
     /// Deletes all keys with a prefix, including those that this transaction has put before.
@@ -227,7 +228,9 @@ impl Transaction {
         kvs.check_there()?;
         let own = self.own.get(&kvs.id());
         let own = own.map(|own| (own.writes(), own.range_deletes())).unwrap_or_default();
-        Ok(Cursor::with_own(kvs, &self.snapshot, options, Some(own)))
+        let mut cursor = Cursor::with_own(kvs, &self.snapshot, options, Some(own));
+        cursor.may_note_dead_keys(kvs.announce());
+        Ok(cursor)
     }
 
     /// Makes the writes of the transaction visible, all at once. Returns the number of the last
@@ -239,9 +242,10 @@ impl Transaction {
     /// [`Kvdb::write`](crate::Kvdb::write) does. Unless a write to the log failed, nothing has
     /// changed then.
     pub fn commit(self) -> Result<Sequence, StoreError> {
-        let drafts: Vec<Draft<'_>> =
-            self.own.iter().flat_map(|(kvs, own)| own.drafts(*kvs)).collect();
         let core = &self.core;
+        let expiry = |seconds| core.files.time.expiry(seconds);
+        let drafts: Vec<Draft<'_>> =
+            self.own.iter().flat_map(|(kvs, own)| own.drafts(*kvs, expiry)).collect();
         core.log()?;
         if drafts.is_empty() {
             return Ok(self.sequence());
