@@ -82,6 +82,9 @@ fn what_was_put_is_there_for_the_next_command() {
     done(&store("del", &place, &["ada", "nobody"]));
     let gone = failed(&store("get", &place, &["ada"]), 1);
     assert!(gone.contains("'ada'") && gone.contains("default"), "{gone}");
+    let empty = failed(&store("del", &place, &["alan", "", "grace"]), 2);
+    assert!(empty.contains("1 to"), "{empty}");
+    assert_eq!(done(&store("scan", &place, &["--keys-only"])), "alan\ngrace\n");
     done(&store("del", &place, &["--prefixes", "al"]));
     assert_eq!(done(&store("scan", &place, &["--keys-only"])), "grace\n");
     let compacted = json(&store("compact", &place, &["--json"]));

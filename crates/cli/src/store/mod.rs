@@ -15,7 +15,8 @@ use entresol_base::{ByteSize, SystemClock, duration};
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
-    Cursor, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
+    Batch, Cursor, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError,
+    VALUE_BYTES_MAX,
 };
 use serde_json::json;
 
@@ -453,10 +454,14 @@ fn del(arguments: &Del) -> anyhow::Result<()> {
     let bytes = keys.iter().map(|key| place.key(key)).collect::<anyhow::Result<Vec<_>>>()?;
     let store = place.open()?;
     let kvs = place.kvs_of(&store)?;
+    // All of them or none.
+    let mut batch = Batch::new();
     for key in &bytes {
-        let done = if *prefixes { kvs.delete_prefix(key) } else { kvs.delete(key) };
-        done.map_err(told)?;
+        let added =
+            if *prefixes { batch.delete_prefix(&kvs, key) } else { batch.delete(&kvs, key) };
+        added.map_err(told)?;
     }
+    store.write(&batch).map_err(told)?;
     store.close().map_err(told)?;
     if place.json {
         let what = if *prefixes { "prefixes" } else { "keys" };
