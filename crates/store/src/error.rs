@@ -10,6 +10,7 @@ use entresol_media::{FileError, RegionError, lacks_descriptors};
 
 use crate::names::is_own;
 use crate::policy::MediaClass;
+use crate::scheduler::Hindrance;
 
 /// Reason why a store cannot do what it was asked to. Every variant names the subject, the place
 /// and the way out.
@@ -66,12 +67,12 @@ pub enum StoreError {
     },
     /// This process, or the system, has as many files open as it may.
     #[error(
-        "{cause}: raise the limit of open files (`ulimit -n`); the store needs about {needed}, one \
+        "{what}: raise the limit of open files (`ulimit -n`); the store needs about {needed}, one \
          for each run and segment, besides other open files"
     )]
     Descriptors {
-        /// Error of the file that could not be opened.
-        cause: Box<StoreError>,
+        /// Message about the file that could not be opened.
+        what: String,
         /// Approximate number of descriptors that the store needs.
         needed: usize,
     },
@@ -329,16 +330,17 @@ impl StoreError {
         }
     }
 
-    /// Returns true if the system refuses access to the file, to this user or to all. Such an error
-    /// says nothing about the contents of the file.
-    pub(crate) fn is_refused(&self) -> bool {
-        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-        let kind = match self {
-            StoreError::File(error) => error.kind(),
-            StoreError::Io { cause, .. } => cause.kind(),
-            _ => return false,
-        };
-        matches!(kind, PermissionDenied | ReadOnlyFilesystem)
+    /// Returns true if the error lies in what surrounds the store: rights, limits of open files and
+    /// memory, another user of the file, or a directory that is no longer there. Such an error says
+    /// nothing about the contents of the file. A disk that fails to read does: what lies there is
+    /// lost.
+    pub(crate) fn is_of_surroundings(&self) -> bool {
+        match self {
+            StoreError::File(error) => is_file_surrounded(error),
+            StoreError::Io { cause, .. } => is_call_surrounded(cause),
+            StoreError::Descriptors { .. } | StoreError::Memory(_) => true,
+            _ => false,
+        }
     }
 
     /// Turns the error of a locked file into one that says by what it is held. The caller has
@@ -417,9 +419,11 @@ impl StoreError {
     /// `needed`.
     pub(crate) fn with_descriptors(self, needed: usize) -> StoreError {
         match self {
-            StoreError::Descriptors { .. } => self,
+            StoreError::Descriptors { what, needed: before } => {
+                StoreError::Descriptors { what, needed: needed.max(before) }
+            }
             _ if self.is_no_descriptors() => {
-                StoreError::Descriptors { cause: Box::new(self), needed }
+                StoreError::Descriptors { what: self.to_string(), needed }
             }
             _ => self,
         }
@@ -448,6 +452,45 @@ impl StoreError {
             StoreError::NoRoom { .. } | StoreError::File(FileError::NoSpace { .. }) => true,
             StoreError::File(FileError::Io { cause, .. }) => is_full(cause),
             _ => false,
+        }
+    }
+}
+
+/// Implements [`StoreError::is_of_surroundings`] for files.
+pub(crate) fn is_file_surrounded(error: &FileError) -> bool {
+    match error {
+        FileError::Moved { .. } | FileError::Locked { .. } => true,
+        FileError::Io { cause, .. } | FileError::IoUring { cause, .. } => is_call_surrounded(cause),
+        other => is_kind_surrounded(other.kind()),
+    }
+}
+
+/// Implements [`StoreError::is_of_surroundings`] for system calls.
+pub(crate) fn is_call_surrounded(cause: &io::Error) -> bool {
+    lacks_descriptors(cause) || is_kind_surrounded(cause.kind())
+}
+
+fn is_kind_surrounded(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{
+        OutOfMemory, PermissionDenied, ReadOnlyFilesystem, StaleNetworkFileHandle,
+    };
+    matches!(kind, PermissionDenied | ReadOnlyFilesystem | OutOfMemory | StaleNetworkFileHandle)
+}
+
+impl From<StoreError> for Hindrance {
+    fn from(error: StoreError) -> Hindrance {
+        match error {
+            StoreError::Descriptors { what, needed } => Hindrance::Descriptors { what, needed },
+            other => Hindrance::Room(other.to_string()),
+        }
+    }
+}
+
+impl From<Hindrance> for StoreError {
+    fn from(hindrance: Hindrance) -> StoreError {
+        match hindrance {
+            Hindrance::Room(what) => StoreError::NoRoom { what },
+            Hindrance::Descriptors { what, needed } => StoreError::Descriptors { what, needed },
         }
     }
 }

@@ -34,9 +34,23 @@ struct State {
     events: u64,
     /// True if records wait to be sorted.
     is_unsorted: bool,
-    /// Number of attempts to flush, and the reason if the last one found no room.
+    /// Number of attempts to flush, and what the last one lacked.
     tried: u64,
-    no_room: Option<String>,
+    lacked: Option<Hindrance>,
+}
+
+/// Lack for which a flush failed, and without which a later one may succeed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Hindrance {
+    /// Room, by this message.
+    Room(String),
+    /// Descriptors for open files.
+    Descriptors {
+        /// Message about the file that could not be opened.
+        what: String,
+        /// Approximate number of descriptors that the store needs.
+        needed: usize,
+    },
 }
 
 impl Scheduler {
@@ -64,20 +78,20 @@ impl Scheduler {
     }
 
     /// Records the outcome of an attempt to flush.
-    pub(crate) fn tried(&self, no_room: Option<String>) {
+    pub(crate) fn tried(&self, lacked: Option<Hindrance>) {
         let mut state = self.state.lock();
         state.tried += 1;
         state.events += 1;
-        state.no_room = no_room;
+        state.lacked = lacked;
         drop(state);
         self.changed.notify_all();
         self.prepared.notify_all();
     }
 
-    /// Returns the number of attempts to flush, and the reason if the last one found no room.
-    pub(crate) fn attempts(&self) -> (u64, Option<String>) {
+    /// Returns the number of attempts to flush, and what the last one lacked.
+    pub(crate) fn attempts(&self) -> (u64, Option<Hindrance>) {
         let state = self.state.lock();
-        (state.tried, state.no_room.clone())
+        (state.tried, state.lacked.clone())
     }
 
     /// Announces that the store is being closed.

@@ -73,7 +73,12 @@ pub enum Failure {
     Quota,
     /// A passing condition (EINTR, EAGAIN): the call may succeed when repeated.
     Transient,
+    /// The process has as many files open as it may (EMFILE).
+    Descriptors,
 }
+
+/// Number of EMFILE, by which alone it is told from other errors.
+const EMFILE: i32 = 24;
 
 impl Failure {
     pub(super) fn error(self) -> io::Error {
@@ -82,6 +87,7 @@ impl Failure {
             Failure::NoSpace => io::ErrorKind::StorageFull.into(),
             Failure::Quota => io::ErrorKind::QuotaExceeded.into(),
             Failure::Transient => io::ErrorKind::Interrupted.into(),
+            Failure::Descriptors => io::Error::from_raw_os_error(EMFILE),
         }
     }
 }

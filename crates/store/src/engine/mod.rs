@@ -146,10 +146,10 @@ impl Core {
             if self.files.manifest.lock().log.flushed >= last.0 {
                 return Ok(true);
             }
-            if let (tried, Some(what)) = self.background.scheduler.attempts()
+            if let (tried, Some(lacked)) = self.background.scheduler.attempts()
                 && tried > before
             {
-                return Err(StoreError::NoRoom { what });
+                return Err(lacked.into());
             }
             if !go_on() {
                 return Ok(false);

@@ -149,9 +149,8 @@ pub(crate) fn keep_flushing(core: &Core) {
         match done {
             Ok(()) => core.background.scheduler.tried(None),
             Err(error) if may_work_later(&error) => {
-                core.background
-                    .scheduler
-                    .tried(Some(core.files.with_descriptors(error).to_string()));
+                let lacked = core.files.with_descriptors(error).into();
+                core.background.scheduler.tried(Some(lacked));
                 core.background.scheduler.pause(RETRY);
             }
             Err(error) => return core.files.failure.set(&error),

@@ -72,7 +72,7 @@ impl Core {
             self.dead_keys.note_puts(drafts);
             held.remove(drafts);
         });
-        let last = done.map_err(|error| self.files.refused(error))?;
+        let last = done.map_err(|error| self.files.with_descriptors(error))?;
         self.sample(drafts, held.hash(), last);
         if let [draft] = drafts {
             held.put(draft, last);
@@ -174,10 +174,10 @@ impl Core {
             if self.background.scheduler.waiting() < most {
                 return Ok(());
             }
-            if let (tried, Some(what)) = self.background.scheduler.attempts()
+            if let (tried, Some(lacked)) = self.background.scheduler.attempts()
                 && tried > before
             {
-                return Err(StoreError::NoRoom { what });
+                return Err(lacked.into());
             }
             self.files.failure.check()?;
             self.check_open()?;

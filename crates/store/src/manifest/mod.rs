@@ -34,7 +34,7 @@ const NUMBERS_APART: u64 = 1 << 20;
 const KVS_NUMBER_MAX: u32 = u16::MAX as u32;
 /// Approximate number of descriptors for files other than runs and flushed segments: the log,
 /// directories with their locks, and files that are being written.
-const DESCRIPTORS_BESIDE: usize = 64;
+pub(crate) const DESCRIPTORS_BESIDE: usize = 64;
 /// Number of the volume that holds the manifest.
 pub(crate) const HOME: u32 = 0;
 

@@ -3,4 +3,5 @@
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod salvage;
+mod source;
 pub(crate) mod unfinished;

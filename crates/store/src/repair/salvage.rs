@@ -20,6 +20,7 @@ use crate::options::{KvdbOptions, KvsOptions};
 use crate::repair::check::{
     CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, open_volumes, shown,
 };
+use crate::repair::source::Source;
 use crate::repair::unfinished::{self, Unfinished};
 use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
@@ -115,8 +116,9 @@ pub fn salvage_at(
 /// same directory replaces it.
 ///
 /// # Errors
-/// Fails if there is no store, another process has it open, its format is unknown, or the new store
-/// cannot be written.
+/// Fails if there is no store, another process has it open, its format is unknown, something around
+/// it keeps it from being read (rights, a limit of open files, a renamed directory), or the new
+/// store cannot be written. Nothing is left of the copy then.
 pub fn salvage(
     from: &Arc<dyn Directory>,
     to: Arc<dyn Directory>,
@@ -124,9 +126,24 @@ pub fn salvage(
     clock: Arc<dyn Clock>,
     progress: &mut dyn FnMut(SalvageProgress) -> ControlFlow<()>,
 ) -> Result<Option<SalvageReport>, StoreError> {
+    let source = Source::over(from);
+    let salvaged = salvage_source(&source, to, options, clock, progress);
+    source.judge(salvaged, |_| true)
+}
+
+fn salvage_source(
+    source: &Source,
+    to: Arc<dyn Directory>,
+    options: KvdbOptions,
+    clock: Arc<dyn Clock>,
+    progress: &mut dyn FnMut(SalvageProgress) -> ControlFlow<()>,
+) -> Result<Option<SalvageReport>, StoreError> {
+    let from = source.directory();
     let _lock = from.lock()?;
     let mut report = CheckReport::default();
     let manifest = load_or_guess(from, &mut report)?;
+    // Of the copy as many may be open.
+    source.needs(2 * manifest.descriptors());
     let volumes = open_volumes(from, &manifest)?;
     for MissingVolumeState { state, what } in volumes.missing() {
         let what = format!("the {} volume is missing: {what}", state.class);
@@ -143,10 +160,11 @@ pub fn salvage(
     let mut go_on = |it| {
         is_stopped |= progress(it).is_break();
         // The copy is removed, and the error is not shown.
-        if is_stopped { Err(StoreError::Closed) } else { Ok(()) }
+        if is_stopped || source.has_failed() { Err(StoreError::Closed) } else { Ok(()) }
     };
     let target = Kvdb::create(Arc::new(Unfinished(to.clone())), options, clock);
-    match target.and_then(|it| copy(&volumes, &manifest, it, report, &mut go_on)) {
+    let copied = target.and_then(|it| copy(&volumes, &manifest, it, report, &mut go_on));
+    match source.judge(copied, |report| report.findings.is_empty()) {
         Ok(report) => {
             unfinished::complete(&to)?;
             Ok(Some(report))
@@ -224,7 +242,7 @@ impl Salvage<'_> {
             let directory = self.from.directory_of(&names::of_segment(number));
             match Segment::open_blocks(&*directory, manifest.store, number) {
                 Ok(segment) => drop(self.segments.insert(number, segment)),
-                Err(error) if error.is_refused() => return Err(error),
+                Err(error) if error.is_of_surroundings() => return Err(error),
                 // Each version that refers to the segment reports its value as lost.
                 Err(_) => {}
             }
@@ -280,7 +298,7 @@ impl Salvage<'_> {
         let directory = self.from.directory_of(name);
         let options = BlockOptions { read_only: true, ..BlockOptions::default() };
         let is_there = || directory.open_block_file(name, &options).is_ok();
-        if error.is_refused() || (!error.is_damage() && is_there()) {
+        if error.is_of_surroundings() || (!error.is_damage() && is_there()) {
             return Err(error);
         }
         let lost = "everything in it is lost".to_owned();

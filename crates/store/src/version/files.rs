@@ -170,15 +170,6 @@ impl Files {
         }
     }
 
-    /// Converts an error into the refusal of a write: a lack of descriptors for a segment counts as
-    /// a lack of room.
-    pub(crate) fn refused(&self, error: StoreError) -> StoreError {
-        match error.is_no_descriptors() {
-            true => StoreError::NoRoom { what: self.with_descriptors(error).to_string() },
-            false => error,
-        }
-    }
-
     /// Removes files that the manifest does not name, or names no longer.
     ///
     /// # Errors

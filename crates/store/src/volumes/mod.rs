@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use entresol_base::mutation_site;
 use entresol_base::sync::{Mutex, RwLock};
 use entresol_media::directory::DirectoryLock;
-use entresol_media::{Directory, FileError, PmemMode, files};
+use entresol_media::{Directory, FileError, PmemMode, files, lacks_descriptors};
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::{self, KvsState, Manifest, ManifestFile, VolumeState, absolute, shown};
@@ -842,6 +842,9 @@ fn open_labelled(
 ) -> Result<Result<ClaimedDirectory, String>, StoreError> {
     let directory = match home.elsewhere(Path::new(&state.path)) {
         Ok(directory) => directory,
+        Err(FileError::Io { doing, path, cause }) if lacks_descriptors(&cause) => {
+            return Err(FileError::Io { doing, path, cause }.into());
+        }
         Err(error) => return Ok(Err(error.to_string())),
     };
     match Label::read(&*directory)? {

@@ -74,17 +74,21 @@ pub(crate) fn scan(
     }
     scan.found.is_over = chain.is_over;
     let next = names::of_segment(chain.next());
-    if let Err(error) = volumes.refuse_other(&next) {
-        scan.found.damage.get_or_insert((next, error.offset(), error.reason()));
+    match volumes.refuse_other(&next) {
+        Ok(()) => {}
+        Err(error) if error.is_of_surroundings() => return Err(error),
+        Err(error) => {
+            scan.found.damage.get_or_insert((next, error.offset(), error.reason()));
+        }
     }
     if scan.found.damage.is_none() {
-        scan.look_for_more(&chain, &numbers);
+        scan.look_for_more(&chain, &numbers)?;
     }
     let is_damaged = scan.found.damage.is_some();
     for (number, from) in behind {
         match is_damaged {
             true => scan.search(number, from)?,
-            false => scan.look_for_stranger(number),
+            false => scan.look_for_stranger(number)?,
         }
     }
     Ok(scan.found)
@@ -123,7 +127,7 @@ impl Scan<'_, '_> {
                 self.end = Some(LogEnd::without_header(number));
                 return Ok(Some(FIRST_RECORD));
             }
-            Err(error) if error.is_refused() => return Err(error),
+            Err(error) if error.is_of_surroundings() => return Err(error),
             Err(error) => {
                 self.found.damage = Some((name, error.offset(), error.reason()));
                 self.end = Some(LogEnd::without_header(number));
@@ -149,6 +153,7 @@ impl Scan<'_, '_> {
         let end = match end {
             Ok(end) if end.is_sealed => return Ok(None),
             Ok(end) => end,
+            Err(error) if error.is_of_surroundings() => return Err(error),
             Err(error) => {
                 self.found.damage = Some((name, error.offset(), error.reason()));
                 self.end = Some(LogEnd::of_records(number, at));
@@ -164,18 +169,23 @@ impl Scan<'_, '_> {
 
     /// Looks for proof in the manifest, and in segments behind the end, that the log lacks durable
     /// writes.
-    fn look_for_more(&mut self, chain: &Chain, numbers: &[SegmentNumber]) {
+    fn look_for_more(
+        &mut self,
+        chain: &Chain,
+        numbers: &[SegmentNumber],
+    ) -> Result<(), StoreError> {
         let Scan { volumes, manifest, found, end, .. } = self;
         let of = (*volumes, manifest.store);
         match end.map(|end| lost(of, found.last, (chain, end, None), numbers)) {
             Some(Ok(Some(LostWrites { file, offset, what, .. }))) => {
                 (found.is_short, found.damage) = (true, Some((file, offset, what)));
-                return;
+                return Ok(());
             }
+            Some(Err(error)) if error.is_of_surroundings() => return Err(error),
             Some(Err(error)) => {
                 let file = error.file().unwrap_or_default();
                 found.damage = Some((file, error.offset(), error.reason()));
-                return;
+                return Ok(());
             }
             _ => {}
         }
@@ -197,15 +207,19 @@ impl Scan<'_, '_> {
             let file = names::of_segment(segment);
             (found.is_short, found.damage) = (true, Some((file, offset, what)));
         }
+        Ok(())
     }
 
     /// Reports a file at the end or behind it that is not a segment.
-    fn look_for_stranger(&mut self, number: SegmentNumber) {
+    fn look_for_stranger(&mut self, number: SegmentNumber) -> Result<(), StoreError> {
         let name = names::of_segment(number);
         let directory = self.volumes.directory_of(&name);
-        if let Err(error) = Segment::is_ours(&*directory, self.manifest.store, number) {
-            self.found.strangers.push((name, error.offset(), error.reason()));
+        match Segment::is_ours(&*directory, self.manifest.store, number) {
+            Ok(_) => {}
+            Err(error) if error.is_of_surroundings() => return Err(error),
+            Err(error) => self.found.strangers.push((name, error.offset(), error.reason())),
         }
+        Ok(())
     }
 
     fn group(&mut self, group: &[(RecordPlace, Record<'_>)]) -> Result<Flow, StoreError> {
@@ -224,13 +238,16 @@ impl Scan<'_, '_> {
     /// Passes all records to `visit` that can be found behind an offset, wherever they begin.
     fn search(&mut self, number: SegmentNumber, from: u64) -> Result<(), StoreError> {
         let directory = self.volumes.directory_of(&names::of_segment(number));
-        let Ok(segment) = Segment::open_unchecked(&*directory, self.manifest.store, number) else {
-            return Ok(());
+        let segment = match Segment::open_unchecked(&*directory, self.manifest.store, number) {
+            Ok(segment) => segment,
+            Err(error) if error.is_of_surroundings() => return Err(error),
+            Err(_) => return Ok(()),
         };
         let (mut at, mut window) = (from, Window::default());
         while at + HEADER_BYTES as u64 <= segment.len() {
             let found = match window.record(&segment, at) {
                 Ok(found) => found,
+                Err(error) if error.is_of_surroundings() => return Err(error),
                 Err(_) => {
                     at = (at + 1).next_multiple_of(PAGE_BYTES);
                     continue;

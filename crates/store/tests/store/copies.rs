@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use entresol_base::SystemClock;
 use entresol_media::{Directory, LocalDirectory};
-use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MediaClass, StoreError, Volume, check_at};
+use entresol_store::{
+    Kvdb, KvdbOptions, KvsOptions, MediaClass, StoreError, Volume, check_at, salvage_at,
+};
 
 fn options() -> KvdbOptions {
     KvdbOptions { segment_bytes: 64 << 10, generation_bytes: 256 << 10, ..KvdbOptions::default() }
@@ -205,4 +207,69 @@ fn a_store_whose_directory_is_renamed_leaves_the_one_in_its_place_alone() {
     let store = scratch.open("renamed").expect("opens");
     let found = store.kvs("data").expect("there").get(b"key").expect("is read");
     assert_eq!(found, Some(b"value".to_vec()));
+}
+
+/// Calls `work` on stores whose directory is renamed or removed when `work` looks for the first
+/// time, the second, the third ... Every error must say so, and there must be errors.
+fn take_away<T>(
+    is_removed: bool,
+    mut work: impl FnMut(&Scratch, &mut dyn FnMut()) -> Result<T, StoreError>,
+    mut check: impl FnMut(&Scratch, Option<T>),
+) {
+    let mut errors = 0;
+    for nth in 1.. {
+        let scratch = Scratch::new();
+        let store = Kvdb::create_at(&scratch.at("store"), options()).expect("is made");
+        store.create_kvs("data", KvsOptions::default()).expect("is made");
+        fill(store, 1, 1000);
+        let mut looks = 0;
+        let done = work(&scratch, &mut || {
+            looks += 1;
+            match () {
+                () if looks != nth => {}
+                () if is_removed => fs::remove_dir_all(scratch.at("store")).expect("is removed"),
+                () => scratch.rename("store", "renamed"),
+            }
+        });
+        if let Err(error) = &done {
+            errors += 1;
+            assert!(error.to_string().contains("no longer the directory that was"), "{error}");
+        }
+        check(&scratch, done.ok());
+        if looks < nth {
+            break;
+        }
+    }
+    assert!(errors > 0);
+}
+
+#[test]
+fn a_check_whose_directory_is_renamed_or_removed_finds_no_damage() {
+    for is_removed in [false, true] {
+        take_away(
+            is_removed,
+            |scratch, look| check_at(&scratch.at("store"), &mut |_| look()),
+            |_, report| assert!(report.is_none_or(|report| report.is_whole())),
+        );
+    }
+}
+
+#[test]
+fn a_salvage_whose_directory_is_renamed_or_removed_leaves_no_copy() {
+    for is_removed in [false, true] {
+        take_away(
+            is_removed,
+            |scratch, look| {
+                let (from, to) = (scratch.at("store"), scratch.at("copy"));
+                salvage_at(&from, &to, options(), &mut |_| {
+                    look();
+                    ControlFlow::Continue(())
+                })
+            },
+            |scratch, report| match report {
+                Some(report) => assert!(report.is_some_and(|report| report.findings.is_empty())),
+                None => assert_eq!(scratch.files("copy"), [""; 0], "nothing is left"),
+            },
+        );
+    }
 }

@@ -7,7 +7,7 @@ use entresol_base::rng::Rng;
 use entresol_base::world::World;
 use entresol_simulated::crash::Power;
 use entresol_simulated::disk::{
-    Calls, Disk, DiskOptions, Effect, Failure, FaultPlan, fail_every_call,
+    Call, Calls, Disk, DiskOptions, Effect, Failure, FaultPlan, fail_every_call,
 };
 use entresol_store::{
     Kvdb, KvdbOptions, KvsOptions, SalvageProgress, SalvageReport, StoreError, check, salvage,
@@ -142,6 +142,73 @@ fn a_salvage_whose_disk_fails_leaves_no_store_or_all_of_it() {
         })
     });
     assert!(ran.expect("all or nothing") > 20);
+}
+
+/// Checks that a lack of descriptors is told, if calls met it, and that nothing is found otherwise.
+fn is_told<T>(struck: u64, done: Result<T, StoreError>, finds: usize) -> Result<(), String> {
+    match done {
+        Err(error) if struck > 0 && error.to_string().contains("raise the limit of open files") => {
+            assert!(error.is_no_descriptors() && !error.is_no_room());
+            Ok(())
+        }
+        Ok(_) if struck == 0 && finds == 0 => Ok(()),
+        Ok(_) => Err(format!("{struck} calls failed, and there are {finds} findings")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Fails each call of these kinds for lack of a descriptor: in checks, and in the source and the
+/// copy of salvages.
+fn lack_descriptors(calls: Calls) -> (u64, u64, u64) {
+    in_world(move |world, disk| {
+        fill(&world, &disk);
+        let fail = Effect::Fail(Failure::Descriptors);
+        let in_checks = fail_every_call(calls, fail, |plan| {
+            disk.inject(plan);
+            let checked = check(&disk.root(), &mut |_| {});
+            let struck = disk.struck_count();
+            let finds = checked.as_ref().map_or(0, |report| report.findings.len());
+            is_told(struck, checked, finds).map(|()| struck)
+        });
+        let [in_sources, in_copies] = [true, false].map(|is_of_source| {
+            fail_every_call(calls, fail, |plan| {
+                let to = Disk::new(&world, DiskOptions::default()).expect("a disk");
+                disk.inject(FaultPlan::default());
+                let struck_one = if is_of_source { &disk } else { &to };
+                struck_one.inject(plan);
+                let made = salvaged(&world, &disk, &to, |_| ControlFlow::Continue(()));
+                let struck = struck_one.struck_count();
+                struck_one.inject(FaultPlan::default());
+                let is_made = made.is_ok();
+                if is_whole(&world, &to)? != is_made {
+                    return Err(format!("made: {is_made}, and the copy says the contrary"));
+                }
+                if is_of_source && !is_made && !to.root().list().expect("readable").is_empty() {
+                    return Err("something is left".to_owned());
+                }
+                let report = made.as_ref().ok().and_then(Option::as_ref);
+                let finds = report.map_or(0, |report| report.findings.len());
+                // The threads of the copy try again what fails once.
+                let is_retried = !is_of_source && is_made && finds == 0;
+                if is_retried { Ok(struck) } else { is_told(struck, made, finds).map(|()| struck) }
+            })
+        });
+        let tried = |ran: Result<u64, _>| ran.expect("a lack of descriptors is no damage");
+        (tried(in_checks), tried(in_sources), tried(in_copies))
+    })
+}
+
+#[test]
+fn files_that_cannot_be_opened_for_lack_of_descriptors_are_not_damaged() {
+    let (checks, sources, copies) = lack_descriptors(Calls::of(&[Call::Look]));
+    assert!(checks > 20 && sources > 20 && copies > 5, "{checks}, {sources}, {copies}");
+}
+
+/// Networks and lacks of memory fail so.
+#[test]
+fn files_that_cannot_be_read_for_what_surrounds_them_are_not_damaged() {
+    let (checks, sources, _) = lack_descriptors(Calls::of(&[Call::Read]));
+    assert!(checks > 20 && sources > 20, "{checks}, {sources}");
 }
 
 #[test]

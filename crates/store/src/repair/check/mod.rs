@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use entresol_base::mutation_site;
-use entresol_media::{Directory, FileError, LocalDirectory};
+use entresol_media::{Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
@@ -14,6 +14,7 @@ use crate::cache::block::BlockCache;
 use crate::engine::statistics::MissingVolume;
 use crate::manifest::{Manifest, RunState, is_unfinished};
 use crate::names;
+use crate::repair::source::Source;
 use crate::run::Run;
 use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
@@ -159,8 +160,9 @@ pub fn check_at(
 /// damage.
 ///
 /// # Errors
-/// Fails if there is no store, another process has it open, or its format is unknown. Damage is in
-/// the report.
+/// Fails if there is no store, another process has it open, its format is unknown, or something
+/// around it keeps it from being read: rights, a limit of open files, a renamed directory. Damage
+/// is in the report.
 pub fn check(
     directory: &Arc<dyn Directory>,
     progress: &mut dyn FnMut(CheckProgress),
@@ -174,9 +176,21 @@ fn check_with(
     leads_max: usize,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StoreError> {
+    let source = Source::over(directory);
+    let checked = check_source(&source, leads_max, progress);
+    source.judge(checked, |report| report.findings.is_empty())
+}
+
+fn check_source(
+    source: &Source,
+    leads_max: usize,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport, StoreError> {
+    let directory = source.directory();
     let _lock = directory.lock()?;
     let mut report = CheckReport::default();
     let manifest = load_or_guess(directory, &mut report)?;
+    source.needs(manifest.descriptors());
     let volumes = open_volumes(directory, &manifest)?;
     report.missing = volumes.missing().iter().map(MissingVolume::of).collect();
     let names = volumes.names().len() as u64 + 1;
@@ -231,10 +245,8 @@ pub(crate) fn load_or_guess(
     let (offset, what) = match Manifest::load(&**directory) {
         Ok(Some(manifest)) => return Ok(manifest),
         Ok(None) => (0, "there is none".to_owned()),
-        Err(error @ (StoreError::Version { .. } | StoreError::File(FileError::Locked { .. }))) => {
-            return Err(error);
-        }
-        Err(error) if error.is_refused() => return Err(error),
+        Err(error @ StoreError::Version { .. }) => return Err(error),
+        Err(error) if error.is_of_surroundings() => return Err(error),
         Err(error) => (error.offset(), error.reason()),
     };
     let Some(guessed) = guess::manifest(directory)? else {
@@ -318,7 +330,7 @@ impl Checker<'_> {
                     self.unverified.push((number, segment.len()));
                     self.segments.insert(number, segment);
                 }
-                Err(error) if error.is_refused() => return Err(error),
+                Err(error) if error.is_of_surroundings() => return Err(error),
                 Err(error) => {
                     let lost = "the values in it are lost; their number follows below";
                     self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
@@ -368,7 +380,7 @@ impl Checker<'_> {
         });
         let scanned = match scanned {
             Ok(scanned) => scanned,
-            Err(error) if error.is_refused() => return Err(error),
+            Err(error) if error.is_of_surroundings() => return Err(error),
             Err(error) => {
                 let lost = format!("everything that the run has of Kvs '{kvs}' is lost");
                 self.report.find(&name, error.offset(), error.reason(), lost);
