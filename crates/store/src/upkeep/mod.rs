@@ -13,3 +13,4 @@ pub(crate) mod read_frequency;
 pub(crate) mod space;
 pub(crate) mod squeeze;
 pub(crate) mod tiering;
+pub(crate) mod worth;

@@ -13,6 +13,9 @@ use crate::options::KvdbOptions;
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, SegmentNumber, Sequence};
+use crate::upkeep::compaction::window::{like_bytes, nearness};
+use crate::upkeep::squeeze::GAIN_PARTS;
+use crate::upkeep::worth::{Findings, Squeezable};
 use crate::version::files::{Files, LiveBytes, live_segments};
 use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max};
 use crate::version::view::View;
@@ -23,6 +26,8 @@ use crate::volumes::{SpaceFacts, SpaceGauge};
 const ZEROS_MIN: u32 = 4;
 /// Divisor of the most keys of samples, of which sampled writes may take one part.
 const WRITES_PARTS: usize = 4;
+/// Segments for whose squeezing room is kept.
+const SQUEEZED_MAX: usize = 16;
 /// Number of zeros with which no write is sampled.
 const NONE: u32 = u64::BITS + 1;
 
@@ -33,12 +38,28 @@ pub(crate) struct Space {
     memory_bytes: u64,
     /// Bytes that may be taken for each live byte; `None` for any number.
     bound: Option<f64>,
+    /// Superseded bytes for each live one at which all runs are compacted.
+    amplification: f64,
     /// Number of zeros in which the hashes of sampled writes end.
     zeros: AtomicU32,
     superseded: Mutex<Arc<Superseded>>,
     /// Segments that have less garbage than the estimate says.
     spared: Mutex<BTreeSet<SegmentNumber>>,
+    findings: Mutex<Findings>,
     writes: Mutex<SampledWrites>,
+}
+
+/// Room that is kept.
+struct Kept {
+    /// Share of the room for a compaction of all runs.
+    share: f64,
+    /// Bytes that squeezes and compactions of some runs write at once.
+    next_bytes: u64,
+}
+
+impl Kept {
+    /// Room for a compaction of all runs at any time.
+    const WHOLE: Kept = Kept { share: 1.0, next_bytes: 0 };
 }
 
 /// Sampled writes that are not flushed yet, beside the sample of all that is.
@@ -71,9 +92,11 @@ impl Space {
             hasher: NameHasher::new(),
             memory_bytes: options.memory_bytes,
             bound: options.space_bound,
+            amplification: options.space_amplification_max,
             zeros: AtomicU32::new(NONE),
             superseded: Mutex::default(),
             spared: Mutex::default(),
+            findings: Mutex::default(),
             writes: Mutex::default(),
         }
     }
@@ -92,14 +115,18 @@ impl Space {
         let mut superseded = self.superseded.lock();
         let view = files.current.get();
         let estimate = LiveEstimate::of(&view);
+        let are_squeezed = !files.volumes.are_durable_at_once();
+        let kept = if are_squeezed { self.kept(&view, &estimate) } else { Kept::WHOLE };
         let facts = SpaceFacts {
             bound,
             flushed_bytes: estimate.bytes,
             added_bytes: 0,
             inline_bytes: estimate.inline_bytes,
-            rewritten_bytes: estimate.rewritten_bytes,
+            rewritten_bytes: estimate.rewritten.values().copied().max().unwrap_or_default(),
+            kept_share: kept.share,
+            next_bytes: kept.next_bytes,
             value_bytes: view.segments.values().map(|segment| segment.len()).sum(),
-            are_squeezed: !files.volumes.are_durable_at_once(),
+            are_squeezed,
         };
         *superseded = Arc::new(estimate.superseded);
         self.spared.lock().clear();
@@ -113,6 +140,24 @@ impl Space {
         self.zeros.store(writes.zeros, Relaxed);
         files.volumes.gauge.forget();
         files.volumes.gauge.learn(writes.facts());
+    }
+
+    /// Returns the room to keep for what comes next, and notes what the view has.
+    fn kept(&self, view: &View, estimate: &LiveEstimate) -> Kept {
+        let mut findings = self.findings.lock();
+        findings.look(view);
+        let squeezable = findings.squeezable(view, &estimate.superseded, GAIN_PARTS);
+        let left = squeezable.iter().take(SQUEEZED_MAX).map(|it| it.left).max();
+        let mut kept = Kept { share: 0.0, next_bytes: left.unwrap_or_default() };
+        for (kvs, runs) in &view.runs {
+            let sizes: Vec<u64> = runs.iter().map(|run| run.run.summary().file_bytes).collect();
+            // Values beside their keys are collected by such compactions alone.
+            let is_due = estimate.unknown.contains(kvs) || estimate.inline.contains(kvs);
+            let share = if is_due { 1.0 } else { nearness(&sizes, self.amplification) };
+            kept.share = kept.share.max(share);
+            kept.next_bytes = kept.next_bytes.max(like_bytes(&sizes));
+        }
+        kept
     }
 
     /// Returns true if the write of a key with this hash is sampled.
@@ -163,12 +208,24 @@ impl Space {
     /// Returns the live bytes of each segment: what runs lead to, without what is superseded.
     pub(crate) fn live_segments(&self, view: &View) -> LiveBytes {
         let superseded = self.superseded.lock().clone();
-        let mut live = live_segments(view);
-        for (segment, bytes) in &mut live {
-            let gone = superseded.values.get(segment).copied().unwrap_or_default();
-            *bytes = bytes.saturating_sub(gone);
-        }
-        live
+        self.findings.lock().live(&live_segments(view), &superseded)
+    }
+
+    /// Returns the segments that may be squeezed, the best first.
+    pub(crate) fn squeezable(&self, view: &View) -> Vec<Squeezable> {
+        let superseded = self.superseded.lock().clone();
+        self.findings.lock().squeezable(view, &superseded, GAIN_PARTS)
+    }
+
+    /// Notes that a segment was read, and has so many live bytes.
+    pub(crate) fn has_live(&self, view: &View, segment: SegmentNumber, live: u64) {
+        let superseded = self.superseded.lock().clone();
+        self.findings.lock().has_live((&live_segments(view), &superseded), segment, live);
+    }
+
+    /// Notes that a segment was written anew.
+    pub(crate) fn is_squeezed(&self, segment: SegmentNumber) {
+        self.findings.lock().is_squeezed(segment);
     }
 
     /// Leaves a segment alone until the next estimate.

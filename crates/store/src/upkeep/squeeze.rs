@@ -31,7 +31,7 @@ use crate::volumes::{Leaving, MoveCause, OpenVolume, Planned};
 /// Bytes written at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// One part of a segment in so many must come free by squeezing it.
-pub(super) const GAIN_PARTS: u64 = 8;
+pub(crate) const GAIN_PARTS: u64 = 8;
 
 /// Returns the volume of a segment that may be squeezed. On persistent memory segments are mapped,
 /// those of a volume that goes move anyway, and runs that cannot be read may lead to any record.
@@ -76,6 +76,8 @@ fn squeeze(context: &CompactionContext<'_>, number: SegmentNumber) -> Result<boo
         return Ok(false);
     };
     let Some(live) = live_records(files, &view, &segment)? else { return Ok(false) };
+    let live_bytes = live.iter().map(|record| u64::from(record.place.bytes)).sum();
+    context.background.space.has_live(&view, number, live_bytes);
     drop(view);
     let Some((table, end)) = table_of(&live) else { return Ok(false) };
     let bytes = table.places(end).file_bytes;
@@ -103,6 +105,7 @@ fn squeeze(context: &CompactionContext<'_>, number: SegmentNumber) -> Result<boo
         old.removed(&files.volumes);
     }
     drop(planned);
+    context.background.space.is_squeezed(number);
     let mut traffic = Traffic::default();
     traffic.read(place.class, read);
     traffic.wrote(place.class, bytes);

@@ -54,8 +54,10 @@ pub(crate) struct LiveEstimate {
     pub(crate) bytes: u64,
     /// Of these, the bytes of keys whose values lie beside them.
     pub(crate) inline_bytes: u64,
-    /// Bytes that a compaction of all runs of a `Kvs` writes, of the one that has most of them.
-    pub(crate) rewritten_bytes: u64,
+    /// Bytes that a compaction of all runs of each `Kvs` writes.
+    pub(crate) rewritten: BTreeMap<KvsId, u64>,
+    /// `Kvs` with values that lie beside their keys.
+    pub(crate) inline: BTreeSet<KvsId>,
     /// Number of zeros in which the hashes of sampled keys end.
     pub(crate) zeros: u32,
     /// Bytes of the newest version of each sampled key, by the key's hash.
@@ -75,6 +77,8 @@ pub(crate) struct Superseded {
     pub(crate) inline: BTreeMap<KvsId, u64>,
     /// Bytes of the files of the runs of each `Kvs`: a compaction of all of them writes the rest.
     pub(crate) runs: BTreeMap<KvsId, u64>,
+    /// Live bytes for which each sampled key stands.
+    pub(crate) bytes_per_sample: u64,
 }
 
 impl<'a> Sampler<'a> {
@@ -139,7 +143,7 @@ impl LiveEstimate {
     /// common, with each other or with newer ones, counts as superseded: a compaction shows the
     /// truth, and is due only once that would be too much.
     pub(crate) fn of(view: &View) -> LiveEstimate {
-        let mut all = LiveEstimate::default();
+        let (mut all, mut sampled) = (LiveEstimate::default(), 0);
         for (kvs, runs) in &view.runs {
             let overlap = Overlap::of(runs);
             all.bytes += overlap.live.0 as u64;
@@ -149,7 +153,10 @@ impl LiveEstimate {
             let all_runs = bytes_of(runs.iter());
             let superseded = (all_runs as f64 * overlap.repeated()) as u64;
             all.superseded.runs.insert(*kvs, superseded);
-            all.rewritten_bytes = all.rewritten_bytes.max(all_runs - superseded);
+            all.rewritten.insert(*kvs, all_runs - superseded);
+            if overlap.inline > 0.0 {
+                all.inline.insert(*kvs);
+            }
             for (segment, bytes) in overlap.superseded {
                 *all.superseded.values.entry(segment).or_default() += bytes;
             }
@@ -158,7 +165,9 @@ impl LiveEstimate {
             if !overlap.is_known {
                 all.unknown.insert(*kvs);
             }
+            sampled += overlap.newest.len() as u64;
         }
+        all.superseded.bytes_per_sample = all.bytes / sampled.max(1);
         all
     }
 }

@@ -67,6 +67,10 @@ pub(crate) struct SpaceGauge {
     portion: AtomicU64,
     /// Bytes that are kept for the next compaction.
     kept: AtomicU64,
+    /// Bytes that a compaction of all runs of a `Kvs` takes, of the one that has most of them.
+    whole: AtomicU64,
+    /// Bytes for which a compaction waits.
+    awaited: AtomicU64,
 }
 
 /// Facts about a store that decide how much space it may take.
@@ -83,6 +87,10 @@ pub(crate) struct SpaceFacts {
     pub(crate) inline_bytes: u64,
     /// Bytes that a compaction of all runs of a `Kvs` writes, of the one that has most of them.
     pub(crate) rewritten_bytes: u64,
+    /// Share of the room for such a compaction that is kept, which grows as one comes near.
+    pub(crate) kept_share: f64,
+    /// Bytes that what is done until then writes at once: squeezed segments, or some runs.
+    pub(crate) next_bytes: u64,
     /// Bytes of flushed segments.
     pub(crate) value_bytes: u64,
     /// True if these are squeezed one by one, without any keys.
@@ -107,6 +115,8 @@ impl Default for SpaceGauge {
             segment: most(),
             portion: most(),
             kept: none(),
+            whole: none(),
+            awaited: none(),
         }
     }
 }
@@ -120,7 +130,7 @@ impl SpaceGauge {
         let slack = for_live - live_bytes;
         let parts = if facts.are_squeezed { SCRAPS_PARTS } else { PORTION_PARTS };
         let portion = (slack / parts).min(facts.value_bytes);
-        let kept = facts.rewritten_bytes + portion;
+        let whole = facts.rewritten_bytes + portion;
         let slope = SLOPE_BYTES_MIN + slack / SLOPE_PARTS;
         // A generation is flushed once it has so much garbage, or is the reason for as much: what
         // is new in it does not count.
@@ -129,13 +139,18 @@ impl SpaceGauge {
         let segment = usual / SEGMENT_PARTS - SEGMENT_LESS_BYTES;
         let of_new = (added / NEW_SEGMENT_PARTS).min(slack / SLACK_SEGMENT_PARTS);
         let segment = segment.max(of_new);
+        // At least as much as the slope and a segment: behind a compaction, writers may be at the
+        // slope's end before a flush shows what can be squeezed.
+        let next = facts.next_bytes.max(slope + segment).min(whole);
+        let kept = ((whole as f64 * facts.kept_share) as u64).max(next);
         self.generation.store(usual + added, Relaxed);
         self.segment.store(segment, Relaxed);
         self.slack.store(slack, Relaxed);
         self.portion.store(portion, Relaxed);
         self.kept.store(kept, Relaxed);
+        self.whole.store(whole, Relaxed);
         if !self.is_compacting.load(Relaxed) {
-            self.ahead.store(kept, Relaxed);
+            self.ahead.store(kept.max(self.awaited.load(Relaxed)), Relaxed);
         }
         let ahead = slope + SEGMENTS_AHEAD * segment;
         let slowed_above = (for_live + inline_bytes).saturating_sub(ahead);
@@ -208,6 +223,34 @@ impl SpaceGauge {
         self.taken() > self.pressed_above.load(Relaxed)
     }
 
+    /// Returns true if there is a bound.
+    pub(crate) fn has_bound(&self) -> bool {
+        self.slowed_above.load(Relaxed) < u64::MAX
+    }
+
+    /// Returns true if a compaction that writes so many bytes may begin. Otherwise it waits: so
+    /// much is kept for it from now on, until the next one begins.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        let above = self.slowed_above.load(Relaxed);
+        let most = above.saturating_add(self.slope.load(Relaxed));
+        if self.files.load(Relaxed).saturating_add(bytes) <= most {
+            return true;
+        }
+        self.awaited.store(bytes, Relaxed);
+        self.ahead.fetch_max(bytes, Relaxed);
+        false
+    }
+
+    /// Returns the bytes that are kept for the next compaction.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept.load(Relaxed)
+    }
+
+    /// Returns the bytes that a compaction of all runs of a `Kvs` takes.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        self.whole.load(Relaxed)
+    }
+
     /// Returns the bytes of values that a compaction may move.
     pub(crate) fn portion(&self) -> u64 {
         self.portion.load(Relaxed)
@@ -248,7 +291,8 @@ pub(crate) struct Planned<'a> {
 impl<'a> Planned<'a> {
     /// Plans for a compaction that writes so many bytes.
     pub(crate) fn new(gauge: &'a SpaceGauge, bytes: u64) -> Planned<'a> {
-        let bytes = bytes.max(gauge.kept.load(Relaxed));
+        let awaited = gauge.awaited.swap(0, Relaxed);
+        let bytes = bytes.max(awaited).max(gauge.kept.load(Relaxed));
         gauge.is_compacting.store(true, Relaxed);
         gauge.ahead.store(bytes, Relaxed);
         Planned { gauge, bytes }
@@ -280,6 +324,8 @@ mod tests {
             added_bytes,
             inline_bytes: 0,
             rewritten_bytes: flushed_bytes / 20,
+            kept_share: 1.0,
+            next_bytes: 0,
             value_bytes: flushed_bytes,
             are_squeezed: false,
         }
@@ -288,6 +334,7 @@ mod tests {
     fn gauge(live_bytes: u64) -> SpaceGauge {
         let gauge = SpaceGauge::default();
         assert_eq!(gauge.delay(1000), Duration::ZERO, "nothing is known yet");
+        assert!(!gauge.has_bound() && gauge.has_room_for(u64::MAX));
         gauge.learn(facts(live_bytes, 0));
         gauge
     }
@@ -350,5 +397,41 @@ mod tests {
         gauge.give_back(6 * MIB);
         drop(planned);
         assert_eq!(gauge.taken(), before - 2 * MIB);
+    }
+
+    #[test]
+    fn room_for_all_runs_is_kept_only_as_their_compaction_comes_near() {
+        let taken_at = |kept_share: f64| {
+            let gauge = SpaceGauge::default();
+            let facts = facts(400 * MIB, 0);
+            gauge.learn(SpaceFacts { are_squeezed: true, kept_share, next_bytes: MIB, ..facts });
+            while gauge.delay(1000).is_zero() {
+                gauge.take(MIB);
+            }
+            gauge.files.load(Relaxed) / MIB
+        };
+        let [far, near, due] = [0.0, 0.75, 1.0].map(taken_at);
+        assert!(far > near + 5 && near > due + 5, "MiB taken: {far}, {near}, {due}");
+        // 20 MiB of runs, a portion of 6.7 MiB, the slope of 5.4 MiB, segments of 2 MiB.
+        assert_eq!((far, due), (599, 579));
+    }
+
+    #[test]
+    fn a_compaction_waits_until_there_is_room_for_it() {
+        let gauge = SpaceGauge::default();
+        let facts = facts(400 * MIB, 0);
+        gauge.learn(SpaceFacts { are_squeezed: true, kept_share: 0.0, next_bytes: MIB, ..facts });
+        gauge.take(595 * MIB);
+        assert!(gauge.delay(1000).is_zero() && gauge.has_room_for(5 * MIB));
+        assert!(!gauge.has_room_for(27 * MIB));
+        assert!(!gauge.delay(1000).is_zero(), "writers leave the room to it");
+        gauge.learn(SpaceFacts { are_squeezed: true, kept_share: 0.0, next_bytes: MIB, ..facts });
+        assert!(!gauge.delay(1000).is_zero(), "a new estimate changes nothing of that");
+        // A squeeze makes room.
+        let squeeze = Planned::new(&gauge, 2 * MIB);
+        assert!(!gauge.delay(1000).is_zero());
+        gauge.give_back(20 * MIB);
+        drop(squeeze);
+        assert!(gauge.has_room_for(27 * MIB));
     }
 }

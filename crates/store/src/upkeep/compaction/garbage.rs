@@ -11,8 +11,9 @@ use entresol_base::Seconds;
 use crate::policy::{Classes, Policy};
 use crate::types::{KvsId, SegmentNumber};
 use crate::upkeep::context::CompactionContext;
-use crate::upkeep::squeeze::{GAIN_PARTS, place_to_squeeze};
+use crate::upkeep::squeeze::place_to_squeeze;
 use crate::upkeep::tiering::ValueMoves;
+use crate::upkeep::worth::Squeezable;
 use crate::version::files::{live_of, live_segments};
 use crate::version::view::{View, ViewRun};
 use crate::volumes::{FileKind, OpenVolume};
@@ -34,7 +35,7 @@ const IDLE_DEAD_PART: f64 = 0.1;
 /// what its length is rounded up by.
 const WASTE_BYTES: u64 = 8 << 10;
 
-/// Segments that are squeezed before the emptiest ones are chosen anew.
+/// Segments that are squeezed before the best ones are chosen anew.
 const SQUEEZED_AT_ONCE: usize = 8;
 /// Bytes of a squeezed segment below which a compaction of all runs unites it with others.
 const SCRAP_BYTES: u64 = 128 << 10;
@@ -171,7 +172,7 @@ impl Victims {
     }
 }
 
-/// Returns segments to be squeezed, the emptiest first: each by itself, so that little room is kept
+/// Returns segments to be squeezed, the best first: each by itself, so that little room is kept
 /// for it. Returns `None` if there are none, or if a compaction must show what is live.
 pub(super) fn squeezable(
     context: &CompactionContext<'_>,
@@ -183,15 +184,18 @@ pub(super) fn squeezable(
     if view.runs.iter().any(is_unknown) {
         return None;
     }
-    let victims = Victims::of(context, view, Thoroughness::Bound);
-    let may_be = |victim: &&Victim| {
-        victim.live * GAIN_PARTS <= victim.bytes * (GAIN_PARTS - 1)
-            && !space.is_spared(victim.number)
-            && place_to_squeeze(context.files, victim.number).is_some()
-    };
-    let emptiest = victims.all.iter().filter(may_be).take(SQUEEZED_AT_ONCE);
-    let emptiest: Vec<SegmentNumber> = emptiest.map(|victim| victim.number).collect();
-    (!emptiest.is_empty()).then_some(emptiest)
+    let all = space.squeezable(view).into_iter().filter(|it| {
+        !space.is_spared(it.number) && place_to_squeeze(context.files, it.number).is_some()
+    });
+    let all: Vec<Squeezable> = all.collect();
+    // Those for which no room is kept wait until there is nothing else.
+    let kept = context.files.volumes.gauge.kept_bytes();
+    let fitting = all.iter().filter(|it| it.left <= kept).take(SQUEEZED_AT_ONCE);
+    let mut best: Vec<SegmentNumber> = fitting.map(|it| it.number).collect();
+    if best.is_empty() {
+        best.extend(all.first().map(|it| it.number));
+    }
+    (!best.is_empty()).then_some(best)
 }
 
 /// Returns true if more bytes are dead in the segments than space amplification allows.

@@ -41,15 +41,15 @@ use crate::volumes::{FileKind, Planned};
 use ahead::{Ahead, Due};
 use garbage::{Thoroughness, Victims, is_over_bound};
 use values::ValueWriter;
+use window::window;
 
 mod ahead;
 pub(crate) use garbage::DEAD_BYTES_MIN;
 
 mod garbage;
 pub(crate) mod values;
+pub(crate) mod window;
 
-/// Number of runs of like size that triggers a compaction.
-const LIKE_MIN: usize = 4;
 /// Number of runs of a `Kvs` at which compaction stops waiting for its share of the medium.
 pub(crate) const RUNS_URGENT: usize = 16;
 /// Divisor of the bytes that a compaction for the bound of space writes: one part must come free.
@@ -90,7 +90,7 @@ pub(crate) fn compact_one(context: &CompactionContext<'_>) -> Result<bool, Store
     let _held = context.background.compacting.lock();
     let view = context.files.current.get();
     context.look_at_read_frequency(&view);
-    match task(context, &view) {
+    match task(context, &view).map(|task| task.with_room(context, &view)) {
         Some(Task::Compaction(plan)) => merge(context, &view, &plan, &mut |_| true),
         Some(Task::FileMove(file_moves)) => move_all_files(context, &file_moves, &mut |_| true),
         Some(Task::Squeeze(segments)) => {
@@ -123,6 +123,7 @@ pub(crate) fn compact_all(
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
 ) -> Result<bool, StoreError> {
     let _held = context.background.compacting.lock();
+    make_room(context)?;
     let mut so_far = CompactProgress::default();
     let mut is_first = true;
     loop {
@@ -137,6 +138,19 @@ pub(crate) fn compact_all(
         is_first = false;
     }
     age_all(context, so_far, progress)
+}
+
+/// Squeezes segments until there is room for a compaction of all runs, with a bound of space.
+fn make_room(context: &CompactionContext<'_>) -> Result<(), StoreError> {
+    let gauge = &context.files.volumes.gauge;
+    while !gauge.has_room_for(gauge.whole_bytes()) {
+        let segments = garbage::squeezable(context, &context.files.current.get());
+        let Some(segments) = segments else { break };
+        if !squeeze_all(context, &segments)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Compacts all runs of every `Kvs` of which a compaction would change anything, and moves values
@@ -252,6 +266,19 @@ fn moves_of_all(
 }
 
 impl Task {
+    /// Replaces a compaction for which there is no room within the bound of space by squeezes, if
+    /// these make room.
+    fn with_room(self, context: &CompactionContext<'_>, view: &View) -> Task {
+        if let Task::Compaction(plan) = &self
+            && context.files.volumes.gauge.has_bound()
+            && !context.files.volumes.gauge.has_room_for(plan.written_bytes(context, view))
+            && let Some(segments) = garbage::squeezable(context, view)
+        {
+            return Task::Squeeze(segments);
+        }
+        self
+    }
+
     /// Replaces a planned compaction by one that fits.
     fn fitting(self, context: &CompactionContext<'_>, view: &View) -> Option<Task> {
         match self {
@@ -305,6 +332,17 @@ impl Plan {
             })
         };
         self.runs.len() > 1 || self.runs.len() == 1 && (leads_there() || is_one_out_of_place())
+    }
+
+    /// Returns the bytes that the compaction writes, by estimate.
+    fn written_bytes(&self, context: &CompactionContext<'_>, view: &View) -> u64 {
+        let is_of_all = view.runs.get(&self.kvs).is_some_and(|it| it.len() == self.runs.len());
+        let read = self.bytes(view);
+        let superseded = match is_of_all {
+            true => context.background.space.superseded_runs(self.kvs).min(read),
+            false => 0,
+        };
+        read - superseded + moved_bytes(context, view, self)
     }
 
     /// Returns the bytes of the runs.
@@ -439,41 +477,10 @@ fn is_urgent(context: &CompactionContext<'_>) -> bool {
         || view.runs.values().any(|runs| runs.len() >= RUNS_URGENT)
 }
 
-/// Chooses the runs to compact by their sizes, which are given newest first.
-fn window(sizes: &[u64], amplification: f64) -> Option<Range<usize>> {
-    let (oldest, newer) = sizes.split_last()?;
-    let sum: u64 = newer.iter().sum();
-    if newer.len() + 1 >= LIKE_MIN && sum as f64 > *oldest as f64 * (amplification - 1.0) {
-        return Some(0..sizes.len());
-    }
-    let mut sum = 0;
-    let like = sizes.iter().enumerate().take_while(|(place, size)| {
-        let is_like = *place == 0 || **size <= 2 * sum;
-        sum += **size;
-        is_like
-    });
-    let like = like.count();
-    (like >= LIKE_MIN).then_some(0..like)
-}
-
 fn leads_to(view: &View, kvs: KvsId, moves: &ValueMoves) -> bool {
     let is_there =
         |runs: &Arc<Vec<ViewRun>>| live_in(runs.iter(), |it| moves.contains_key(&it)) > 0;
     view.runs.get(&kvs).is_some_and(is_there)
-}
-
-/// Plans for the bytes that a compaction writes, of all runs of a `Kvs` or of some.
-fn planned<'a>(
-    context: &CompactionContext<'a>,
-    (kvs, is_of_all): (KvsId, bool),
-    read: u64,
-    moved: u64,
-) -> Planned<'a> {
-    let superseded = match is_of_all {
-        true => context.background.space.superseded_runs(kvs).min(read),
-        false => 0,
-    };
-    Planned::new(&context.files.volumes.gauge, read - superseded + moved)
 }
 
 /// Carries out a plan made for `view` while `go_on` returns true. `go_on` receives the share done.
@@ -500,7 +507,7 @@ fn merge(
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let (mut taken, mut ahead, mut ends) = (0, Ahead::default(), Ends::default());
     let mut sampler = context.background.space.sampler(view, plan.kvs);
-    let planned = planned(context, (plan.kvs, is_aged), read, moved_bytes);
+    let planned = Planned::new(&context.files.volumes.gauge, plan.written_bytes(context, view));
     loop {
         while !ahead.is_full()
             && let Some(next) = merged.take()?
