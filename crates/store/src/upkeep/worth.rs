@@ -22,8 +22,8 @@ const SAMPLES_OF_DOUBT: u64 = 4;
 pub(crate) struct Findings {
     /// Newest write that was flushed at the last estimate.
     flushed: Option<Sequence>,
-    /// Last write that was flushed before a segment was written. Of segments that an earlier process
-    /// wrote, the age begins with the opening.
+    /// Last write that was flushed before a segment was written. Of segments that an earlier
+    /// process wrote, the age begins with the opening.
     since: BTreeMap<SegmentNumber, Sequence>,
     /// Errors of the estimate, by those who have read all of a segment.
     errors: BTreeMap<SegmentNumber, KnownError>,
@@ -122,8 +122,8 @@ fn bytes_of(all: &LiveBytes, number: SegmentNumber) -> u64 {
     all.get(&number).copied().unwrap_or_default()
 }
 
-/// Returns the bytes that are left of a segment that has `bytes`, to `led_to` of which runs lead, and
-/// `live` of which are live by an estimate from samples that stand for `per_sample` each.
+/// Returns the bytes that are left of a segment that has `bytes`, to `led_to` of which runs lead,
+/// and `live` of which are live by an estimate from samples that stand for `per_sample` each.
 fn left_of((bytes, led_to, live): (u64, u64, u64), per_sample: u64) -> u64 {
     let doubt = SAMPLES_OF_DOUBT * per_sample;
     let superseded = (led_to - live) as f64 * led_to as f64 / (led_to + doubt).max(1) as f64;

@@ -18,8 +18,8 @@ pub(super) fn window(sizes: &[u64], amplification: f64) -> Option<Range<usize>> 
     (like >= LIKE_MIN).then_some(0..like)
 }
 
-/// Returns how near a compaction of all runs is, by their sizes: 0 if it is far, 1 if it is due once
-/// there are runs enough.
+/// Returns how near a compaction of all runs is, by their sizes: 0 if it is far, 1 if it is due
+/// once there are runs enough.
 pub(crate) fn nearness(sizes: &[u64], amplification: f64) -> f64 {
     let Some((oldest, newer)) = sizes.split_last() else { return 0.0 };
     let most = (*oldest as f64 * (amplification - 1.0)).max(1.0);
