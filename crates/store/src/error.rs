@@ -8,9 +8,10 @@ use entresol_base::mutation_site;
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError, lacks_descriptors};
 
-use crate::names::is_own;
+use crate::names::{is_own, of_segment};
 use crate::policy::MediaClass;
 use crate::scheduler::Hindrance;
+use crate::types::SegmentNumber;
 
 /// Reason why a store cannot do what it was asked to. Every variant names the subject, the place
 /// and the way out.
@@ -184,8 +185,9 @@ pub enum StoreError {
     },
     /// A value lies in a segment that the store does not have.
     #[error(
-        "a value is in segment {number}, which is missing: if a volume of the store is missing, \
-         bring it back; otherwise the store is damaged, and `store check` lists what is lost"
+        "a value is in {}, which is missing or damaged: bring the file back, or the volume that has \
+         it. `store check` lists what is lost otherwise, and `store salvage` copies the rest",
+        of_segment(SegmentNumber(*number))
     )]
     NoSegment {
         /// Number of the segment.

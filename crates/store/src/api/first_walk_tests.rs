@@ -1,6 +1,7 @@
 //! Tests of the first cursor over a memtable: most records are sorted before it comes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
@@ -65,6 +66,32 @@ fn the_first_walk_after_a_million_puts_finds_them_sorted() {
     let second = by_walks(&store) - first;
     assert!(second <= 1024, "a later walk had to enter {second} records");
     store.close().expect("durable");
+}
+
+/// The log of a store that was just opened is sorted before a spare segment is due.
+#[test]
+fn the_first_walk_after_reopening_finds_the_log_sorted() {
+    let world = World::new(WorldOptions::seeded(1));
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+        let clock = Arc::new(within.clone());
+        let options = || KvdbOptions {
+            durability_interval: Duration::from_secs(60),
+            ..KvdbOptions::default()
+        };
+        let store = Kvdb::create(disk.root(), options(), clock.clone()).expect("a store");
+        put(&store.create_kvs("data", KvsOptions::default()).expect("new"), 0..100_000);
+        store.close().expect("durable");
+        let store = Kvdb::open(disk.root(), options(), clock).expect("whole");
+        thread::sleep(Duration::from_secs(1));
+        walk(&store.kvs("data").expect("there"));
+        let first = by_walks(&store);
+        store.close().expect("durable");
+        first
+    });
+    let first = ran.expect("the world comes to its end");
+    assert!(first <= UNSORTED_MAX, "the first walk had to sort {first} records");
 }
 
 /// All threads get their turns in a simulated world, so the background thread keeps up.

@@ -47,9 +47,9 @@ impl IdleWatch {
     }
 }
 
-/// Returns true if a flush of the active memtable may free much: the log that it covers, or flushed
-/// data that it deletes.
-fn may_free_much(view: &View, (bytes, deletes): (u64, u64)) -> bool {
+/// Returns true if a flush of the active memtable, which has so many records, may free much: the
+/// log that it covers, or flushed data that it deletes or overwrites.
+fn may_free_much(view: &View, (bytes, records): (u64, u64)) -> bool {
     let runs = || view.runs.values().flat_map(|runs| runs.iter()).map(|run| run.run.summary());
     let flushed: u64 =
         runs().map(|run| run.file_bytes + run.live.iter().map(|it| it.bytes).sum::<u64>()).sum();
@@ -57,6 +57,6 @@ fn may_free_much(view: &View, (bytes, deletes): (u64, u64)) -> bool {
     let has_range_deletes =
         || view.runs.keys().any(|kvs| view.young.prefixes(*kvs).is_some_and(|it| it.any()));
     bytes >= DEAD_BYTES_MIN
-        || flushed / versions * deletes >= DEAD_BYTES_MIN
-        || flushed >= DEAD_BYTES_MIN && deletes > 0 && has_range_deletes()
+        || flushed / versions * records >= DEAD_BYTES_MIN
+        || flushed >= DEAD_BYTES_MIN && records > 0 && has_range_deletes()
 }

@@ -292,9 +292,15 @@ fn open_flushed(
         }
         let directory = volumes.directory_of(&name);
         let segment = Segment::open_blocks(&*directory, manifest.store, number);
-        let segment = segment.map_err(StoreError::of_own_file)?;
-        volumes.has_bytes(&name, segment.len());
-        segments.insert(number, Arc::new(segment));
+        match segment.map_err(StoreError::of_own_file) {
+            Ok(segment) => {
+                volumes.has_bytes(&name, segment.len());
+                segments.insert(number, Arc::new(segment));
+            }
+            // A read of one of its values reports it. Everything else can be read.
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok((runs, Arc::new(segments), unreadable))
 }

@@ -74,6 +74,8 @@ pub(crate) fn keep_prepared(core: &Core) {
     let Ok(log) = core.log_behind() else { return };
     let scheduler = &core.background.scheduler;
     let mut seen = scheduler.events();
+    // The log of a store that was opened may have many records.
+    sort_memtables(core, log, seen);
     // A store that is opened and closed at once need not wait for a spare segment.
     let mut time = core.options.durability_interval;
     let mut is_first = true;

@@ -1,7 +1,7 @@
 //! Space of a store: what is live of it, and what it may take therefore. An estimate from samples
 //! of the runs follows each flush and compaction; sampled writes carry it on until the next.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -12,13 +12,13 @@ use crate::cache::row::NameHasher;
 use crate::options::KvdbOptions;
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind};
-use crate::types::{KvsId, SegmentNumber, Sequence};
+use crate::types::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::upkeep::compaction::window::{like_bytes, nearness};
 use crate::upkeep::squeeze::GAIN_PARTS;
 use crate::upkeep::worth::{Findings, Squeezable};
 use crate::version::files::{Files, LiveBytes, live_segments};
-use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max};
-use crate::version::view::View;
+use crate::version::sample::{LiveEstimate, Sampler, Superseded, keys_max, superseded_in};
+use crate::version::view::{View, ViewRun};
 use crate::volumes::{SpaceFacts, SpaceGauge};
 
 /// Least number of zeros in which the hashes of sampled writes end: a sampled write costs as much
@@ -46,6 +46,8 @@ pub(crate) struct Space {
     /// Segments that have less garbage than the estimate says.
     spared: Mutex<BTreeSet<SegmentNumber>>,
     findings: Mutex<Findings>,
+    /// Bytes that are superseded in the runs of a `Kvs`, by what was asked for last.
+    overwritten: Mutex<BTreeMap<KvsId, (Vec<RunNumber>, u64)>>,
     writes: Mutex<SampledWrites>,
 }
 
@@ -97,16 +99,14 @@ impl Space {
             superseded: Mutex::default(),
             spared: Mutex::default(),
             findings: Mutex::default(),
+            overwritten: Mutex::default(),
             writes: Mutex::default(),
         }
     }
 
-    /// Returns a sampler for a new run of a `Kvs`, which takes none without a bound.
+    /// Returns a sampler for a new run of a `Kvs`.
     pub(crate) fn sampler(&self, view: &View, kvs: KvsId) -> Sampler<'_> {
-        match self.bound {
-            Some(_) => Sampler::new(&self.hasher, self.memory_bytes, (view, kvs)),
-            None => Sampler::default(),
-        }
+        Sampler::new(&self.hasher, self.memory_bytes, (view, kvs))
     }
 
     /// Estimates what is live in the newest view, if there is a bound.
@@ -203,6 +203,23 @@ impl Space {
             self.zeros.store(more, Relaxed);
         }
         gauge.learn(writes.facts());
+    }
+
+    /// Returns the bytes that newer runs of a `Kvs` supersede in older ones. Of runs that an earlier
+    /// process wrote it is not known, and all may be superseded once there is enough that is newer.
+    pub(crate) fn overwritten(&self, kvs: KvsId, runs: &[ViewRun]) -> u64 {
+        let numbers: Vec<RunNumber> = runs.iter().map(ViewRun::number).collect();
+        let mut overwritten = self.overwritten.lock();
+        match overwritten.get(&kvs) {
+            Some((known, bytes)) if *known == numbers => return *bytes,
+            _ => {}
+        }
+        let bytes = superseded_in(runs).unwrap_or_else(|| {
+            let sizes: Vec<u64> = runs.iter().map(|run| run.run.summary().file_bytes).collect();
+            if nearness(&sizes, self.amplification) < 1.0 { 0 } else { u64::MAX }
+        });
+        overwritten.insert(kvs, (numbers, bytes));
+        bytes
     }
 
     /// Returns the live bytes of each segment: what runs lead to, without what is superseded.

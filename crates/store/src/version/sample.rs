@@ -39,10 +39,11 @@ struct SampledKey {
     bytes: u32,
 }
 
-/// Taker of samples; the default takes none.
-#[derive(Debug, Default)]
+/// Taker of samples.
+#[derive(Debug)]
 pub(crate) struct Sampler<'a> {
-    hasher: Option<(&'a NameHasher, KvsId)>,
+    hasher: &'a NameHasher,
+    kvs: KvsId,
     keys_max: usize,
     sample: Sample,
 }
@@ -94,13 +95,12 @@ impl<'a> Sampler<'a> {
         let zeros = zeros.unwrap_or_default().saturating_sub(1);
         let keys_max = (keys_max(memory_bytes) / view.runs.len().max(1)).max(KEYS_MIN);
         let sample = Sample { zeros, ..Sample::default() };
-        Sampler { hasher: Some((hasher, kvs)), keys_max, sample }
+        Sampler { hasher, kvs, keys_max, sample }
     }
 
     /// Adds a version of the run.
     #[inline]
     pub(crate) fn add(&mut self, entry: &Entry<'_>) {
-        let Some((hasher, kvs)) = self.hasher else { return };
         let (bytes, segment) = match entry.value {
             Value::Gone => (0, None),
             Value::Inline(value) => (entry.key.len() + value.len(), None),
@@ -110,7 +110,7 @@ impl<'a> Sampler<'a> {
         };
         self.sample.user_bytes += bytes as u64;
         self.sample.inline_bytes += if segment.is_none() { bytes as u64 } else { 0 };
-        let hash = hasher.hash(kvs, entry.key);
+        let hash = self.hasher.hash(self.kvs, entry.key);
         if hash.trailing_zeros() >= self.sample.zeros {
             self.take(SampledKey { hash, segment, bytes: bytes as u32 });
         }
@@ -125,11 +125,10 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Returns the sample, if one was taken.
-    pub(crate) fn finish(mut self) -> Option<Sample> {
-        self.hasher?;
+    /// Returns the sample.
+    pub(crate) fn finish(mut self) -> Sample {
         self.sample.keys.shrink_to_fit();
-        Some(self.sample)
+        self.sample
     }
 }
 
@@ -170,6 +169,15 @@ impl LiveEstimate {
         all.superseded.bytes_per_sample = all.bytes / sampled.max(1);
         all
     }
+}
+
+/// Returns the bytes that newer runs of a `Kvs` supersede in older ones: of keys and values, and of
+/// records of values. `None` if there is no sample of a run.
+pub(crate) fn superseded_in(runs: &[ViewRun]) -> Option<u64> {
+    let overlap = Overlap::of(runs);
+    let values: u64 = overlap.superseded.values().sum();
+    let inline = (overlap.inline - overlap.live.1).max(0.0) as u64;
+    overlap.is_known.then_some(values + inline)
 }
 
 /// Overlap of the runs of one `Kvs`.

@@ -97,8 +97,8 @@ impl ViewRun {
     }
 
     /// Sets the times at which its values expire, and the sample of its keys.
-    pub(crate) fn with(self, ends: Ends, sample: Option<Sample>) -> ViewRun {
-        ViewRun { ends: Arc::new(ends), sample: sample.map(Arc::new), ..self }
+    pub(crate) fn with(self, ends: Ends, sample: Sample) -> ViewRun {
+        ViewRun { ends: Arc::new(ends), sample: Some(Arc::new(sample)), ..self }
     }
 
     /// Returns a copy of the run in another file.

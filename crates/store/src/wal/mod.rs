@@ -124,8 +124,6 @@ struct Head {
     generation_first: Sequence,
     /// Bytes of records that were written before the generation.
     written_before: u64,
-    /// Records of the generation that delete.
-    deletes: u64,
     next: Sequence,
     /// Segments that are not synced to their ends, the oldest first, and the offsets up to which
     /// they are. The last one is the newest segment.
@@ -256,7 +254,6 @@ impl Log {
             generation_used: bytes,
             generation_first: Sequence(last.0 + 1),
             written_before: 0,
-            deletes: 0,
             next: Sequence(last.0 + 1),
             unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
             written: Written::default(),
@@ -315,11 +312,13 @@ impl Log {
         self.head.lock().as_ref().map_or(Sequence::MAX, |head| head.next)
     }
 
-    /// Returns the bytes of records in the active generation, and the number of its deletes.
+    /// Returns the bytes of records in the active generation, and their number.
     pub(crate) fn unflushed(&self) -> (u64, u64) {
         let head = self.head.lock();
-        head.as_ref()
-            .map_or((0, 0), |head| (head.written.bytes - head.written_before, head.deletes))
+        head.as_ref().map_or((0, 0), |head| {
+            let records = head.next.0 - head.generation_first.0;
+            (head.written.bytes - head.written_before, records)
+        })
     }
 
     /// Returns the totals since the log began.
@@ -494,8 +493,7 @@ impl Log {
         if is_index_full || head.used + bytes + SEAL_BYTES > head.segment.len() {
             self.next(head, claim, is_index_full)?;
         }
-        let Head { generation, segment, place, used, next, written, deletes, .. } = head;
-        *deletes += if makes_room { records } else { 0 };
+        let Head { generation, segment, place, used, next, written, .. } = head;
         let (offset, first) = (*used, *next);
         debug_assert!(
             offset + bytes + SEAL_BYTES <= segment.len(),
@@ -550,7 +548,7 @@ impl Log {
         head.generation_used = head.segment.len();
         head.reserve_used = 0;
         head.generation_first = head.next;
-        (head.written_before, head.deletes) = (head.written.bytes, 0);
+        head.written_before = head.written.bytes;
         head.begin();
         let closed = std::mem::replace(&mut head.generation, generation);
         (self.rotated)(&closed, &head.generation, Sequence(head.next.0 - 1));

@@ -346,6 +346,55 @@ fn a_missing_segment_and_a_missing_run_are_told() {
     });
 }
 
+/// Other values can be read, and the store goes on. The lost values are told, until their keys are
+/// overwritten or the file is back.
+#[test]
+fn a_store_without_a_segment_of_values_has_everything_else() {
+    with_store(|world, disk, state| {
+        let mut names = disk.contents().into_keys();
+        let is_of_values = |name: &String| name.ends_with(".segment") && name.starts_with("46");
+        let segment = names.find(is_of_values).expect("there");
+        let aside = |from: &str, to: &str| disk.root().rename(from, to).expect("there");
+        let open = || Kvdb::open(disk.root(), options(), Arc::new(world.clone())).expect("opens");
+        let lost_of = |store: &Kvdb| -> Vec<(String, Vec<u8>)> {
+            let is_lost = |((name, key), value): (&(String, Vec<u8>), &Vec<u8>)| {
+                let found = store.kvs(name).expect("there").get(key);
+                let is_lost = found.as_ref().err().map(|error| {
+                    let text = error.to_string();
+                    assert!(text.contains("missing or damaged"), "{text}");
+                });
+                assert!(is_lost.is_some() || found.as_ref().ok() == Some(&Some(value.clone())));
+                is_lost.map(|()| (name.clone(), key.clone()))
+            };
+            state.iter().filter_map(is_lost).collect()
+        };
+        aside(&segment, "aside");
+        let store = open();
+        let lost = lost_of(&store);
+        assert!(!lost.is_empty() && lost.len() < state.len(), "{} are lost", lost.len());
+        store.compact().expect("room");
+        assert_eq!(lost_of(&store), lost, "compacted");
+        store.close().expect("durable");
+
+        aside("aside", &segment);
+        let store = open();
+        assert_eq!(lost_of(&store), [], "it is back");
+        store.close().expect("durable");
+
+        aside(&segment, "aside");
+        let store = open();
+        for (name, key) in &lost {
+            let value = &state[&(name.clone(), key.clone())];
+            store.kvs(name).expect("there").put(key, value).expect("room");
+        }
+        assert_eq!(lost_of(&store), [], "overwritten");
+        store.compact().expect("room");
+        store.close().expect("durable");
+        assert_eq!(lost_of(&open()), [], "compacted");
+        assert!(checked(&disk).is_whole());
+    });
+}
+
 /// Whatever happened to one of the files, no message advises to remove it, or to use another name.
 /// Each message says what is wrong, and how to salvage the rest.
 #[test]

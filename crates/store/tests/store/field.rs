@@ -212,17 +212,19 @@ fn bytes_of(disk: &Disk) -> usize {
 }
 
 #[test]
-fn what_is_deleted_or_expires_while_nothing_is_written_is_given_back() {
+fn what_is_dead_while_nothing_is_written_is_given_back() {
     const KEYS: u64 = 24_000;
-    for way in ["keys", "prefix", "expiry", "young"] {
+    for way in ["keys", "prefix", "expiry", "young", "overwritten", "overwritten later"] {
         in_world(move |world, disk| {
             let options = KvdbOptions {
                 generation_bytes: if way == "young" { 64 << 20 } else { 2 << 20 },
                 segment_bytes: 1 << 20,
                 ..KvdbOptions::default()
             };
-            let store = Kvdb::create(disk.root(), options, Arc::new(world)).expect("a store");
-            let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+            let clock = Arc::new(world);
+            let create = || Kvdb::create(disk.root(), options.clone(), clock.clone());
+            let mut store = create().expect("a store");
+            let mut kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
             let time = (way == "expiry").then_some(Duration::from_secs(5));
             for number in 0..KEYS {
                 kvs.put_for(&key(number), &[7; 1000], time).expect("room");
@@ -230,6 +232,15 @@ fn what_is_deleted_or_expires_while_nothing_is_written_is_given_back() {
             match way {
                 "prefix" => assert!(kvs.delete_prefix(b"key").is_ok()),
                 "expiry" => thread::sleep(Duration::from_secs(5)),
+                "overwritten" | "overwritten later" => {
+                    thread::sleep(Duration::from_secs(10));
+                    if way == "overwritten later" {
+                        store.close().expect("durable");
+                        store = Kvdb::open(disk.root(), options, clock).expect("whole");
+                        kvs = store.kvs("data").expect("there");
+                    }
+                    (0..KEYS).for_each(|number| assert!(kvs.put(&key(number), b"v").is_ok()));
+                }
                 _ => (0..KEYS).for_each(|number| assert!(kvs.delete(&key(number)).is_ok())),
             }
             thread::sleep(Duration::from_secs(10));
@@ -389,6 +400,8 @@ fn walks_among_dead_keys_are_those_of_a_model() {
         let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
         let mut rng = Rng::new(seed);
         let mut there = BTreeSet::new();
+        // Large values lie in records, and are read ahead.
+        let value = vec![7; if seed % 2 == 0 { 5 } else { 1000 }];
         for step in 0..400_u64 {
             let first = rng.below(600);
             match rng.below(8) {
@@ -401,19 +414,30 @@ fn walks_among_dead_keys_are_those_of_a_model() {
                     there.remove(&key(number));
                 }),
                 3 => (first..first + rng.below(60)).for_each(|number| {
-                    kvs.put(&key(number), b"value").expect("room");
+                    kvs.put(&key(number), &value).expect("room");
                     there.insert(key(number));
                 }),
+                // Rarely: writers wait for a sync once the time has gone on.
+                4 if rng.one_in(16) => {
+                    for number in first..first + rng.below(60) {
+                        let time = Some(Duration::from_secs(5));
+                        kvs.put_for(&key(number), &value, time).expect("room");
+                        there.remove(&key(number));
+                    }
+                    place.clock.advance(Duration::from_secs(5));
+                }
                 _ => {
-                    kvs.put(&key(first), b"value").expect("room");
+                    kvs.put(&key(first), &value).expect("room");
                     there.insert(key(first));
                 }
             }
             let snapshot = store.snapshot().expect("open");
             let mut transaction = store.transaction(TransactionOptions::default()).expect("open");
             let backward = rng.one_in(2);
-            let options = CursorOptions { backward, ..CursorOptions::default() };
+            let prefix = if rng.one_in(3) { key(rng.below(600))[..7].to_vec() } else { Vec::new() };
+            let options = CursorOptions { backward, prefix, ..CursorOptions::default() };
             let mut seen = there.clone();
+            seen.retain(|it| it.starts_with(&options.prefix));
             let mut cursor = match rng.below(4) {
                 0 => kvs.cursor(options),
                 1 => kvs.cursor_at(&snapshot, options),
@@ -423,7 +447,9 @@ fn walks_among_dead_keys_are_those_of_a_model() {
                         match rng.below(3) {
                             0 => {
                                 transaction.put(&kvs, &key(number), b"own").expect("small");
-                                seen.insert(key(number));
+                                if key(number).starts_with(&options.prefix) {
+                                    seen.insert(key(number));
+                                }
                             }
                             1 => {
                                 transaction.delete(&kvs, &key(number)).expect("small");
@@ -448,7 +474,7 @@ fn walks_among_dead_keys_are_those_of_a_model() {
                     None => cursor.seek(b""),
                 }
                 let mut expected = walk_of(&seen, backward, from.as_deref());
-                for _ in 0..1 + rng.below(3) {
+                for _ in 0..if rng.one_in(3) { 200 } else { 1 + rng.below(3) } {
                     let shown = cursor.next().expect("readable").map(|(key, _)| key.to_vec());
                     assert_eq!(shown.as_ref(), expected.next(), "seed {seed}, step {step}");
                 }
@@ -462,7 +488,8 @@ fn walks_among_dead_keys_are_those_of_a_model() {
 }
 
 /// Ways to pop the first key of a queue.
-const WAYS: [&str; 6] = ["front", "back", "both ends", "two queues", "snapshot", "transaction"];
+const WAYS: [&str; 7] =
+    ["front", "back", "both ends", "two queues", "behind another key", "snapshot", "transaction"];
 
 /// Pops a key in one of several ways, `number` keys after the first one.
 fn pop_in_a_way((store, kvs): (&Kvdb, &Kvs), way: &str, number: u64) -> Option<Vec<u8>> {
@@ -476,6 +503,14 @@ fn pop_in_a_way((store, kvs): (&Kvdb, &Kvs), way: &str, number: u64) -> Option<V
         "back" => pop(kvs, true, b""),
         "both ends" => pop(kvs, number % 2 == 1, b""),
         "two queues" => pop(kvs, false, if number.is_multiple_of(2) { b"key00" } else { b"key01" }),
+        "behind another key" => {
+            let options = CursorOptions { limit: Some(2), ..CursorOptions::default() };
+            let mut cursor = kvs.cursor(options).expect("open");
+            assert_eq!(cursor.next().expect("readable"), Some((&b"a"[..], &b"stays"[..])));
+            let second = cursor.next().expect("readable").map(|(key, _)| key.to_vec())?;
+            kvs.delete(&second).expect("room");
+            Some(second)
+        }
         "snapshot" => {
             let key = first(kvs.cursor_at(&store.snapshot().expect("open"), options()))?;
             kvs.delete(&key).expect("room");
@@ -502,6 +537,9 @@ fn popping_costs_the_same_at_any_length_and_in_any_way() {
         let store = Kvdb::create(place.directory(), options, place.clock.clone()).expect("new");
         let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
         (0..keys).for_each(|number| assert!(kvs.put(&key(number), b"value").is_ok()));
+        if way == "behind another key" {
+            kvs.put(b"a", b"stays").expect("room");
+        }
         for number in 0..keys {
             let expected = match way {
                 "back" => keys - 1 - number,

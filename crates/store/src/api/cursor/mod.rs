@@ -71,7 +71,7 @@ pub struct Cursor {
     dead: PassedKeys,
 }
 
-/// Dead keys that a walk has passed since it began, before the first one that it shows.
+/// Dead keys that a walk has passed since it began, or since the last one that it has shown.
 #[derive(Debug, Default)]
 struct PassedKeys {
     look: Option<Look>,
@@ -217,10 +217,10 @@ impl Cursor {
                 self.note_dead_keys(true);
                 return Ok(None);
             }
-            if let ahead @ 1.. = self.window.wanted(self.options.limit.map(|_| self.left)) {
-                let of = of(&self.core, (&self.view, self.seconds), self.kvs, &self.options);
-                self.window.fill(&mut self.merged, &of, ahead);
-                self.dead.is_first = false;
+            if self.dead.count < PASSED_MIN
+                && let ahead @ 1.. = self.window.wanted(self.options.limit.map(|_| self.left))
+            {
+                self.fill_window(ahead)?;
                 continue;
             }
             let is_simple = self.merged.take_simply();
@@ -243,6 +243,13 @@ impl Cursor {
             self.note_dead_keys(false);
             return Ok(Some(At::Merged));
         }
+    }
+
+    /// Takes entries ahead, up to the first of many dead keys.
+    fn fill_window(&mut self, ahead: usize) -> Result<(), StoreError> {
+        let of = of(&self.core, (&self.view, self.seconds), self.kvs, &self.options);
+        self.dead.count = self.window.fill(&mut self.merged, &of, (ahead, self.dead.count));
+        if self.dead.count >= PASSED_MIN { self.look_for_range() } else { Ok(()) }
     }
 
     /// Returns true if the version is to be shown, and then reads its value if that lies in a
@@ -323,17 +330,23 @@ impl Cursor {
         self.dead.look = look;
     }
 
-    /// Counts a dead key, and goes on behind a range of them if it lies in one.
+    /// Counts a dead key, and may go on behind a range of them.
     #[cold]
     fn pass_dead_key(&mut self) -> Result<(), StoreError> {
         self.dead.count += 1;
+        self.look_for_range()
+    }
+
+    /// Goes on behind a range of dead keys if the current one, which is dead, lies in one.
+    fn look_for_range(&mut self) -> Result<(), StoreError> {
         if !self.shows_only_published() {
             return Ok(());
         }
         if self.dead.count == PASSED_MIN {
             self.core.dead_keys.watch(self.kvs);
         }
-        if self.dead.count.is_power_of_two() {
+        let is_due = self.dead.is_first || self.dead.count >= PASSED_MIN;
+        if is_due && self.dead.count.is_power_of_two() {
             let bound = Some((self.merged.key(), false));
             let jump = self.core.dead_keys.jump(
                 self.kvs,
@@ -348,15 +361,25 @@ impl Cursor {
         Ok(())
     }
 
-    /// Notes the range of the dead keys before the first key that the walk shows, which is the
-    /// current one, or before its end.
+    /// Notes the range of the dead keys before the next key that the walk shows, which is the
+    /// current one, or before its end. Behind the first one, a few are not worth it.
     #[inline]
     fn note_dead_keys(&mut self, is_at_end: bool) {
-        if !std::mem::take(&mut self.dead.is_first) || self.dead.count == 0 {
-            return;
+        let is_first = std::mem::replace(&mut self.dead.is_first, false);
+        if self.dead.count > 0 {
+            let count = std::mem::take(&mut self.dead.count);
+            if is_first || count >= PASSED_MIN {
+                self.note_range(is_first, is_at_end);
+            }
         }
+    }
+
+    #[cold]
+    fn note_range(&self, is_first: bool, is_at_end: bool) {
         if let Some(look) = self.dead.look.filter(|_| self.shows_only_published()) {
-            let begin = self.dead.begin.as_ref().map(|(key, included)| (key.as_slice(), *included));
+            // The key that was shown last is where the range begins.
+            let begin = if is_first { &self.dead.begin } else { &self.from };
+            let begin = begin.as_ref().map(|(key, included)| (key.as_slice(), *included));
             let end = (!is_at_end).then(|| self.merged.key());
             let of_look = (look, self.at, self.seconds);
             self.core.dead_keys.note(self.kvs, of_look, self.direction(), (begin, end));

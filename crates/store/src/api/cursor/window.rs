@@ -24,6 +24,7 @@ use crate::StoreError;
 use crate::cache::block::Charge;
 use crate::cache::row::RowCache;
 use crate::engine::Core;
+use crate::engine::dead_keys::PASSED_MIN;
 use crate::engine::read::Waits;
 use crate::types::{Expiry, KvsId, RecordPlace, SegmentNumber, Sequence, ValuePlace};
 use crate::version::merged::{Merged, TakenVersion};
@@ -238,8 +239,14 @@ impl Window {
         if self.pace.is_wanted { self.pace.wanted(limit) } else { 0 }
     }
 
-    /// Takes entries, and begins to read their values.
-    pub(super) fn fill(&mut self, merged: &mut Merged, of: &WindowSource<'_>, most: usize) {
+    /// Takes entries, and begins to read their values. Ends once many dead keys in a row were
+    /// passed, of which there are `dead` before. Returns the number of those that it ends behind.
+    pub(super) fn fill(
+        &mut self,
+        merged: &mut Merged,
+        of: &WindowSource<'_>,
+        (most, mut dead): (usize, u64),
+    ) -> u64 {
         self.empty();
         self.keys.clear();
         self.bytes.clear();
@@ -248,9 +255,10 @@ impl Window {
         let mut apart_bytes = 0;
         for _ in 0..most * STEPS_FOR_EACH {
             let bytes = (self.keys.len() + self.bytes.len()) as u64 + apart_bytes;
-            if self.entries.len() == most || bytes >= bytes_max {
+            if self.entries.len() == most || bytes >= bytes_max || dead >= PASSED_MIN {
                 break;
             }
+            let before = self.entries.len();
             let taken =
                 if merged.take_simply() { Ok(Some(TakenVersion::SIMPLE)) } else { merged.take() };
             match taken {
@@ -262,11 +270,13 @@ impl Window {
             if self.is_over || self.failure.is_some() {
                 break;
             }
+            dead = if self.entries.len() > before { 0 } else { dead + 1 };
         }
         let are_cached = self.find_cached(of);
         self.cut();
         self.begin(of);
         self.pace.is_wanted |= are_cached;
+        dead
     }
 
     /// Adds an entry unless its key is deleted. Returns the bytes of its record if that is to be

@@ -215,17 +215,21 @@ pub(super) fn thoroughness(context: &CompactionContext<'_>, view: &View) -> Opti
     is_over.then_some(Thoroughness::Full)
 }
 
-/// Returns a `Kvs` whose deletes and expired values are worth a compaction of all its runs. The
-/// segments count the values of these as live until then.
+/// Returns a `Kvs` whose deletes and expired values are worth a compaction of all its runs or, while
+/// nothing is written, whose overwritten values are. The segments count these as live until then.
 pub(super) fn deleted(context: &CompactionContext<'_>, view: &View) -> Option<KvsId> {
     let is_idle = context.background.is_idle.load(Relaxed);
-    let amplification = context.options.space_amplification_max;
-    let part = if is_idle { IDLE_DEAD_PART } else { 1.0 - 1.0 / amplification };
+    let most = 1.0 - 1.0 / context.options.space_amplification_max;
+    let part = if is_idle { IDLE_DEAD_PART } else { most };
     let now = is_idle.then(|| context.files.time.now());
     let dead = context.compactable(view).filter_map(|(kvs, runs)| {
         let (dead, all) = dead_of(runs, now);
-        let is_due = dead >= DEAD_BYTES_MIN && dead as f64 >= all as f64 * part;
-        is_due.then_some((dead, *kvs))
+        let overwritten = match is_idle && runs.len() > 1 && all >= DEAD_BYTES_MIN {
+            true => context.background.space.overwritten(*kvs, runs).min(all),
+            false => 0,
+        };
+        let is_due = |dead: u64, part| dead >= DEAD_BYTES_MIN && dead as f64 >= all as f64 * part;
+        (is_due(dead, part) || is_due(overwritten, most)).then_some((dead.max(overwritten), *kvs))
     });
     dead.max_by_key(|(dead, _)| *dead).map(|(_, kvs)| kvs)
 }
