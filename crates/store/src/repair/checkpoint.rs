@@ -89,8 +89,8 @@ impl Kvdb {
     /// they are: [`check`](crate::check()) tells whether they are intact.
     ///
     /// # Errors
-    /// Fails if the directory is not empty, lies inside another store or has no room, if a disk fails, or if a `Kvs` is too
-    /// damaged to be read.
+    /// Fails if the directory is not empty, lies inside another store or has no room, if a disk
+    /// fails, or if a `Kvs` is too damaged to be read.
     pub fn checkpoint(
         &self,
         to: &Arc<dyn Directory>,

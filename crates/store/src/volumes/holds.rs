@@ -15,7 +15,7 @@ use crate::names::{self, LABEL, MANIFEST};
 /// Number of names of other files that a message shows.
 const NAMES_SHOWN: usize = 3;
 
-/// What a directory holds.
+/// Contents of a directory, as far as they matter to a store.
 #[derive(Debug, PartialEq, Eq)]
 enum Contents {
     Nothing,

@@ -267,8 +267,8 @@ pub(crate) fn load_or_guess(
              state; the rest of the check goes by the files alone"
         }
         None => {
-            "the store cannot be opened, and the names and options of its Kvs are lost; the rest of \
-             the check goes by the files alone"
+            "the store cannot be opened, and the names and options of its Kvs are lost; the rest \
+             of the check goes by the files alone"
         }
     };
     let offset = error.as_ref().map_or(0, StoreError::offset);
