@@ -1,11 +1,13 @@
-//! Standard output and standard error: a failure to write the former is the command's, and the
-//! latter takes what it can.
+//! Standard input, output and error: input that is closed is refused, a failure to write output is
+//! the command's, and standard error takes what it can.
 
 use std::error::Error;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, Stdin, Write};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use entresol_bench::ycsb::Entresol;
+use entresol_measure::BenchError;
 use entresol_media::files;
 use serde::Serialize;
 
@@ -100,6 +102,23 @@ pub(crate) fn judged(
     verdict.and(printed)
 }
 
+/// Returns standard input.
+///
+/// # Errors
+/// Fails if it is closed. Whatever reads it would else find an empty input: when a program begins,
+/// its runtime opens `/dev/null` in the place of a standard descriptor that is closed, for reading
+/// and writing. Shells open it for reading alone.
+pub(crate) fn input() -> anyhow::Result<Stdin> {
+    match files::is_null_for_both(rustix::stdio::stdin()) {
+        Ok(false) => Ok(io::stdin()),
+        Ok(true) => Err(anyhow!(
+            "standard input is closed, or is /dev/null opened for writing too: connect it to what \
+             is to be read, or to nothing with `</dev/null`"
+        )),
+        Err(error) => Err(anyhow!("cannot look at standard input: {error}")),
+    }
+}
+
 /// Prints text on standard error, if it can be written.
 pub(crate) fn put_message(text: &str) {
     // A closed standard error cannot receive it.
@@ -120,6 +139,19 @@ pub(crate) fn tell(text: &str) {
 /// no error.
 pub(crate) fn complain(error: &anyhow::Error) {
     if !error.downcast_ref::<OutputError>().is_some_and(OutputError::is_unread) {
-        tell(&format!("{error:#}"));
+        tell(&without_own_name(error));
+    }
+}
+
+/// Returns the text of an error. One of our own store does not begin with the program's name, which
+/// stands before every message.
+fn without_own_name(error: &anyhow::Error) -> String {
+    match error.downcast_ref() {
+        Some(BenchError::Engine { engine, what })
+            if *engine == Entresol::NAME && error.chain().len() == 1 =>
+        {
+            what.clone()
+        }
+        _ => format!("{error:#}"),
     }
 }

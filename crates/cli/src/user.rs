@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use entresol_service::auth;
 
-use crate::standard::print;
+use crate::standard::{input, print};
 
 /// Bytes of standard input that are read for a password.
 const INPUT_BYTES_MAX: u64 = 4096;
@@ -74,7 +74,7 @@ fn password(name: &str) -> anyhow::Result<String> {
         return Ok(first);
     }
     let mut text = String::new();
-    let read = io::stdin().lock().take(INPUT_BYTES_MAX).read_to_string(&mut text);
+    let read = input()?.lock().take(INPUT_BYTES_MAX).read_to_string(&mut text);
     read.context("cannot read the password from standard input")?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);

@@ -432,3 +432,265 @@ fn a_store_is_made_within_a_bound_by_put_as_well() {
     let there = failed(&store("put", &place, &["--create", "--most", "64MiB", "key", "v"]), 2);
     assert!(there.contains("--most is only for a new store"), "{there}");
 }
+
+/// Runs a line of the shell, in which `$E` is the program.
+fn shell(line: &str, directory: &Path) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("E", env!("CARGO_BIN_EXE_entresol")).current_dir(directory);
+    command.output().unwrap()
+}
+
+#[test]
+fn a_move_or_retirement_that_fails_says_how_the_store_is_left() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    let (home, one, two, three) = (path("home"), path("one"), path("two"), path("three"));
+    let at = scratch.path().join("home");
+    let put = |key: &str, mib: usize| {
+        std::fs::write(path("value"), vec![7; mib << 20]).unwrap();
+        store("put", &at, &["--create", key, "--file", &path("value")])
+    };
+    let volumes = || of_volumes(&volume("list", &at, &["--json"]), "is_retiring");
+    done(&put("key", 80));
+    // No file can have the size of the value. A move that fails has begun by then, and says how to
+    // finish and how to go back.
+    let cut = |command: &str| {
+        let line = format!("ulimit -f 60000; exec \"$E\" store volume {command}");
+        failed(&shell(&line, scratch.path()), 1)
+    };
+    let told = cut(&format!("move {home} {home} {two}"));
+    let back = format!("`entresol store volume move {home} {two} {home}`");
+    assert!(told.contains("run the command again to finish") && told.contains(&back), "{told}");
+    assert_eq!(volumes(), [(home.clone(), true.into()), (two.clone(), false.into())]);
+    done(&volume("move", &at, &[&two, &home]));
+    assert_eq!(volumes(), [(home.clone(), false.into())]);
+    // So does a retirement.
+    done(&volume("add", &at, &["capacity", &one, "--most", "160MiB"]));
+    let told = cut(&format!("retire {home} {home}"));
+    let again = format!("`entresol store volume add {home} capacity {home}`");
+    assert!(told.contains("takes no new data") && told.contains(&again), "{told}");
+    // The bound of a full volume is lowered. A new volume with that bound has too little room, and
+    // is removed again.
+    done(&volume("add", &at, &["capacity", &home, "--most", "64MiB"]));
+    let is_full = (0..20).any(|number| put(&number.to_string(), 10).status.code() == Some(1));
+    assert!(is_full);
+    let told = failed(&volume("move", &at, &[&home, &three]), 1);
+    let is_undone = told.contains("Nothing was moved") && told.contains("is no volume");
+    assert!(told.contains("the other volumes have room for") && is_undone, "{told}");
+    assert!(!Path::new(&three).exists(), "nothing is left of it");
+    assert_eq!(volumes(), [(home.clone(), false.into()), (one, false.into())]);
+    let itself = failed(&volume("move", &at, &[&home, &home]), 2);
+    assert!(itself.contains("is the volume itself"), "{itself}");
+    done(&store("check", &at, &[]));
+}
+
+#[test]
+fn a_closed_input_is_not_an_empty_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "key", "value"]));
+    for input in ["-", "/dev/stdin"] {
+        let line = format!("\"$E\" store put data key --file {input} <&-");
+        let refused = failed(&shell(&line, scratch.path()), 2);
+        assert!(refused.contains("standard input is closed"), "{refused}");
+    }
+    assert_eq!(done(&store("get", &place, &["key"])), "value\n");
+    let line = "\"$E\" user add ada --auth-file users <&-";
+    let refused = failed(&shell(line, scratch.path()), 2);
+    assert!(refused.contains("standard input is closed"), "{refused}");
+    done(&shell("\"$E\" store put data key --file - </dev/null", scratch.path()));
+    assert_eq!(done(&store("get", &place, &["key"])), "\n");
+}
+
+#[test]
+fn nothing_is_made_inside_a_store_or_a_volume() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    for home in ["home", "other"] {
+        done(&store("put", &scratch.path().join(home), &["--create", "key", "value"]));
+    }
+    done(&entresol(&["store", "volume", "add", &path("home"), "staging", &path("fast")]));
+    std::os::unix::fs::symlink(path("home"), path("link")).unwrap();
+    std::fs::create_dir(path("fast/deep")).unwrap();
+    for inside in ["home/sub", "link/sub", "fast/sub", "fast/deep", "fast/deep/sub"] {
+        let inside = path(inside);
+        let of_other = |command: &str| entresol(&["store", command, &path("other"), &inside]);
+        for refused in [
+            entresol(&["store", "create", &inside]),
+            entresol(&["store", "put", "--create", &inside, "key", "value"]),
+            of_other("checkpoint"),
+            of_other("salvage"),
+            entresol(&["store", "volume", "add", &path("other"), "capacity", &inside]),
+            entresol(&["store", "volume", "move", &path("other"), &path("other"), &inside]),
+        ] {
+            let refused = failed(&refused, 2);
+            assert!(refused.contains("give a directory beside it"), "{refused}");
+        }
+        assert_eq!(Path::new(&inside).exists(), inside.ends_with("deep"), "{inside}");
+    }
+    // A file of another program that happens to have such a name is no store.
+    std::fs::create_dir(path("shelf")).unwrap();
+    std::fs::write(path("shelf/MANIFEST"), "include *.txt\n").unwrap();
+    done(&entresol(&["store", "create", &path("shelf/data")]));
+}
+
+#[test]
+fn what_a_directory_holds_instead_of_a_store_is_told_with_advice_that_works() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = |name: &str| scratch.path().join(name);
+    std::fs::create_dir(place("letters")).unwrap();
+    std::fs::write(place("letters/letter"), "dear").unwrap();
+    std::fs::create_dir(place("foreign")).unwrap();
+    std::fs::write(place("foreign/MANIFEST"), "include *.txt\n").unwrap();
+    done(&store("put", &place("lost"), &["--create", "key", "value"]));
+    std::fs::copy(place("lost/MANIFEST"), place("kept")).unwrap();
+    done(&store("create", &place("home"), &[]));
+    done(&volume("add", &place("home"), &["staging", place("fast").to_str().unwrap()]));
+    std::fs::remove_file(place("lost/MANIFEST")).unwrap();
+    let home = format!("volume of the store in {}", place("home").display());
+    for (name, told) in [
+        ("letters", "other files (letter)"),
+        ("foreign", "its MANIFEST is not a store's manifest"),
+        ("lost", "`store salvage`"),
+        ("fast", &home),
+    ] {
+        for more in [&["put"][..], &["put", "--create"]] {
+            let refused = store(more[0], &place(name), &[&more[1..], &["key", "value"]].concat());
+            let refused = failed(&refused, 2);
+            assert!(
+                refused.contains(told) && !refused.contains("create a store there"),
+                "{refused}"
+            );
+        }
+        failed(&store("get", &place(name), &["key"]), 2);
+        let created = failed(&store("create", &place(name), &[]), 2);
+        assert!(created.contains("is not empty") && !created.contains("open it"), "{created}");
+    }
+    for command in ["check", "get"] {
+        let more = if command == "get" { vec!["key"] } else { vec![] };
+        let told = failed(&store(command, &place("foreign"), &more), 2);
+        assert!(told.contains("its MANIFEST is not a store's manifest"), "{told}");
+    }
+    let there = failed(&store("create", &place("home"), &[]), 2);
+    assert!(there.contains("it holds a store: open that"), "{there}");
+    std::fs::create_dir(place("empty")).unwrap();
+    let empty = failed(&store("put", &place("empty"), &["key", "value"]), 2);
+    assert!(empty.contains("it is empty: create a store there"), "{empty}");
+    // What was advised works.
+    let saved = store("salvage", &place("lost"), &[place("saved").to_str().unwrap()]);
+    assert_eq!(saved.status.code(), Some(1));
+    std::fs::copy(place("kept"), place("lost/MANIFEST")).unwrap();
+    assert_eq!(done(&store("get", &place("lost"), &["key"])), "value\n");
+}
+
+#[test]
+fn a_lost_manifest_is_checked_in_plain_words_and_its_intact_part_is_used() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "--kvs", "users", "ada", "1815"]));
+    let manifest = place.join("MANIFEST");
+    let whole = std::fs::read(&manifest).unwrap();
+    for (junk, name) in [("behind", "users"), ("before", "users"), ("instead", "kvs-1")] {
+        let bytes = match junk {
+            "behind" => [&whole[..], b"junk\n"].concat(),
+            "before" => [b"junk\n", &whole[..]].concat(),
+            _ => b"junk\n".to_vec(),
+        };
+        std::fs::write(&manifest, bytes).unwrap();
+        let checked = store("check", &place, &[]);
+        let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert_eq!(checked.status.code(), Some(1), "{told}");
+        assert!(!told.contains("dropped"), "{told}");
+        let is_lost = told.contains("odd: the log has 1 write of Kvs whose names are lost");
+        assert_eq!(is_lost, name != "users", "{told}");
+        let new = scratch.path().join(junk);
+        let saved = store("salvage", &place, &[new.to_str().unwrap()]);
+        assert_eq!(saved.status.code(), Some(1), "{junk}");
+        assert_eq!(done(&store("get", &new, &["--kvs", name, "ada"])), "1815\n");
+    }
+}
+
+#[test]
+fn a_file_that_only_has_the_name_of_a_mark_is_left_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "key", "value"]));
+    let to = scratch.path().join("notes");
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(to.join("UNFINISHED"), "mine").unwrap();
+    std::fs::write(to.join("HEAT"), "mine too").unwrap();
+    for command in ["checkpoint", "salvage"] {
+        let refused = failed(&store(command, &place, &[to.to_str().unwrap()]), 2);
+        assert!(refused.contains("UNFINISHED") && refused.contains("empty directory"), "{refused}");
+    }
+    let none = failed(&store("get", &to, &["key"]), 2);
+    assert!(none.contains("other files"), "{none}");
+    assert_eq!(std::fs::read(to.join("UNFINISHED")).unwrap(), b"mine");
+    assert_eq!(std::fs::read(to.join("HEAT")).unwrap(), b"mine too");
+    // In a store's own directory only its own files are removed.
+    let mine = ["moving-pictures", "image-1"].map(|name| place.join(name));
+    mine.iter().for_each(|path| std::fs::write(path, "mine").unwrap());
+    done(&store("put", &place, &["key", "value"]));
+    assert!(mine.iter().all(|path| path.exists()));
+}
+
+#[test]
+fn arguments_that_cannot_be_are_refused_with_status_2_and_named() {
+    use std::os::unix::ffi::OsStrExt;
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "key", "value"]));
+    for empty in [store("get", &place, &[""]), store("get", &place, &["--encoding", "hex", ""])] {
+        let empty = failed(&empty, 2);
+        assert!(empty.contains("1 to 65535"), "{empty}");
+    }
+    let other = std::ffi::OsStr::from_bytes(b"\xff");
+    for command in ["get", "put", "del"] {
+        let mut refused = Command::new(env!("CARGO_BIN_EXE_entresol"));
+        refused.args(["store", command]).arg(&place).arg(other);
+        if command == "put" {
+            refused.arg("value");
+        }
+        let refused = refused.output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && said.contains("--encoding hex"), "{said}");
+    }
+    for long in ["99999999999999h", "9999999h", "1000000h"] {
+        let refused = store("put", &place, &["--ttl", long, "key", "value"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let is_told = said.contains("is too long") && said.contains("leave --ttl out");
+        assert!(refused.status.code() == Some(2) && is_told, "{said}");
+    }
+    done(&store("put", &place, &["--ttl", "500000h", "key", "value"]));
+    assert_eq!(done(&store("get", &place, &["key"])), "value\n");
+    for path in ["/proc/entresol", "/proc/self/entresol"] {
+        let refused = failed(&entresol(&["store", "create", path]), 2);
+        assert!(refused.contains("makes no directories"), "{refused}");
+    }
+    let refused = failed(&entresol(&["store", "create", "/dev/null/store"]), 2);
+    assert!(refused.contains("/dev/null is not a directory"), "{refused}");
+    for command in [&["store", "create", ""][..], &["store", "get", "", "key"]] {
+        let refused = entresol(command);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && said.contains("name a directory"), "{said}");
+    }
+}
+
+#[test]
+fn limits_of_the_process_are_told_to_the_user_of_a_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "key", "value"]));
+    let line = "ulimit -v 200000; exec \"$E\" store get data key";
+    let refused = failed(&shell(line, scratch.path()), 1);
+    assert!(refused.contains("`ulimit -v`") && !refused.contains("tenant"), "{refused}");
+}
+
+#[test]
+fn a_measured_store_without_room_says_so_under_one_name() {
+    let scratch = tempfile::tempdir().unwrap();
+    let line = "ulimit -f 100; exec \"$E\" bench ycsb --directory data --keys 100 --workload load";
+    let refused = failed(&shell(line, scratch.path()), 1);
+    assert!(refused.starts_with("entresol: no room for"), "{refused}");
+    assert!(!refused.contains("quota"), "{refused}");
+}

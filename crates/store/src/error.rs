@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use entresol_base::mutation_site;
+use entresol_base::{ByteSize, mutation_site};
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError, lacks_descriptors};
 
@@ -19,8 +19,8 @@ use crate::types::SegmentNumber;
 #[non_exhaustive]
 pub enum StoreError {
     /// A file of the store cannot be opened, created or locked.
-    #[error(transparent)]
-    File(#[from] FileError),
+    #[error("{}", of_file(.0))]
+    File(FileError),
     /// Reading from or writing to a disk failed.
     #[error("cannot {doing} {path} at {offset}: {cause}")]
     Io {
@@ -110,13 +110,15 @@ pub enum StoreError {
     #[error("the memtable's index: {0}")]
     Index(#[from] IndexError),
     /// Memory could not be allocated or mapped.
-    #[error(transparent)]
-    Memory(#[from] RegionError),
+    #[error("{}", of_memory(.0))]
+    Memory(RegionError),
     /// The directory holds no store.
-    #[error("there is no store in {directory}: create one there, or give another directory")]
+    #[error("there is no store in {directory}: {what}")]
     NoStore {
         /// The directory.
         directory: PathBuf,
+        /// Description of what it holds instead, and of the way out.
+        what: String,
     },
     /// The directory holds a copy of a store that was not completed.
     #[error(
@@ -177,11 +179,13 @@ pub enum StoreError {
         /// Description of the request, and of the way out.
         what: String,
     },
-    /// The directory is not empty.
-    #[error("{directory} contains a store or other files: open it, or give an empty directory")]
+    /// The directory is not empty, or is used already.
+    #[error("{directory} is not empty: {what}")]
     Exists {
         /// The directory.
         directory: PathBuf,
+        /// Description of what it holds, and of the way out.
+        what: String,
     },
     /// A value lies in a segment that the store does not have.
     #[error(
@@ -298,6 +302,15 @@ pub enum StoreError {
     Held {
         /// The file.
         path: PathBuf,
+    },
+    /// The callback of a compaction called what must wait for the compaction.
+    #[error(
+        "{call} was called by the callback that a compaction of the same store reports to, and \
+         would wait for that compaction: end the compaction first"
+    )]
+    WithinReport {
+        /// The call.
+        call: &'static str,
     },
     /// The store was opened to be read only.
     #[error("the store was opened read-only: open it for writing")]
@@ -455,6 +468,47 @@ impl StoreError {
             StoreError::File(FileError::Io { cause, .. }) => is_full(cause),
             _ => false,
         }
+    }
+}
+
+impl From<FileError> for StoreError {
+    fn from(error: FileError) -> StoreError {
+        StoreError::File(error)
+    }
+}
+
+impl From<RegionError> for StoreError {
+    fn from(error: RegionError) -> StoreError {
+        StoreError::Memory(error)
+    }
+}
+
+/// Returns the message of a file's error for the user of a store, who knows neither tenants nor
+/// their quotas.
+fn of_file(error: &FileError) -> String {
+    match error {
+        FileError::NoSpace { path, bytes, cause } => {
+            format!("no room for {bytes} bytes in {}: {cause}; free some", path.display())
+        }
+        FileError::Locked { path } => format!(
+            "{} is in use by another process, or by a store that is open in this one: close that \
+             first",
+            path.display()
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// Returns the message of an error of memory for the user of a store.
+fn of_memory(error: &RegionError) -> String {
+    match error {
+        RegionError::Reserve { bytes, cause } => format!(
+            "cannot reserve {} of memory: {cause}; raise the limit of the process (`ulimit -v`). A \
+             store reserves more than it uses; a program can lower that with `memory_bytes`",
+            ByteSize(*bytes)
+        ),
+        RegionError::File(error) => of_file(error),
+        other => other.to_string(),
     }
 }
 

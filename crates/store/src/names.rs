@@ -50,14 +50,20 @@ pub(crate) fn of_image(first: SegmentNumber) -> String {
 
 /// Returns the first segment of the memtable whose image has a name.
 pub(crate) fn image_number(name: &str) -> Option<SegmentNumber> {
-    name.strip_prefix(IMAGE_PREFIX)?.parse().ok().map(SegmentNumber)
+    let number = name.strip_prefix(IMAGE_PREFIX)?.parse().ok().map(SegmentNumber)?;
+    (of_image(number) == name).then_some(number)
+}
+
+/// Returns true if a name is that of a segment or a run.
+pub(crate) fn is_data(name: &str) -> bool {
+    segment_number(name).is_some() || run_number(name).is_some()
 }
 
 /// Returns true if a name is one that a store gives to its files.
 pub(crate) fn is_own(name: &str) -> bool {
     let fixed = [MANIFEST, LABEL, READ_FREQUENCY, UNFINISHED, UNFINISHED_MANIFEST];
-    let is_data = segment_number(name).is_some() || run_number(name).is_some();
-    fixed.contains(&name) || is_data || image_number(name).is_some() || is_on_its_way(name)
+    let is_numbered = is_data(name) || image_number(name).is_some() || is_on_its_way(name);
+    fixed.contains(&name) || is_numbered
 }
 
 /// Returns the name of a file while it moves between volumes.
@@ -67,5 +73,29 @@ pub(crate) fn on_its_way(name: &str) -> String {
 
 /// Returns true if a name is that of a file that moves between volumes.
 pub(crate) fn is_on_its_way(name: &str) -> bool {
-    name.starts_with(ON_ITS_WAY)
+    name.strip_prefix(ON_ITS_WAY).is_some_and(is_data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_not_the_stores() {
+        let (segment, run) = (of_segment(SegmentNumber(7)), of_run(RunNumber(0x1f)));
+        let image = of_image(SegmentNumber(7));
+        for own in [&segment, &run, &image, &on_its_way(&run), &on_its_way(&segment), MANIFEST] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in [
+            "moving-pictures",
+            "moving-",
+            "image-1",
+            "image-7.png",
+            "run-1",
+            "run-+00000000000000f",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod volumes;
 mod whole;
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,17 +12,17 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use entresol_base::{ByteSize, SystemClock, duration};
+use entresol_base::{ByteSize, Clock, SystemClock, duration};
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
-    Batch, Cursor, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError,
-    VALUE_BYTES_MAX,
+    Batch, Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy,
+    StoreError, VALUE_BYTES_MAX,
 };
 use serde_json::json;
 
 use crate::form::Form;
-use crate::standard::{Out, OutputError, after, judged, print, print_json, put_bytes, tell};
+use crate::standard::{Out, OutputError, after, input, judged, print, print_json, put_bytes, tell};
 use whole::{Copy, Whole};
 
 #[derive(Debug, Args)]
@@ -66,7 +67,7 @@ enum Command {
 struct Place {
     /// Directory of the store; pmem:PATH is persistent memory, pmem:PATH,assume-dax lets an
     /// ordinary file system stand in for it.
-    #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    #[arg(value_parser = OsStringValueParser::new().try_map(place))]
     directory: StorePlace,
     /// The Kvs, an ordered map of the store.
     #[arg(long, value_name = "NAME", default_value = "default")]
@@ -84,12 +85,21 @@ struct Put {
     #[command(flatten)]
     place: Place,
     /// The key.
+    #[arg(value_parser = OsStringValueParser::new().try_map(typed_text))]
     key: String,
     /// The value, unless --file is given.
-    #[arg(required_unless_present = "file")]
+    #[arg(
+        required_unless_present = "file",
+        value_parser = OsStringValueParser::new().try_map(typed_text)
+    )]
     value: Option<String>,
     /// Read the value from this file, byte for byte; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "value",
+        value_parser = OsStringValueParser::new().try_map(some_path)
+    )]
     file: Option<PathBuf>,
     /// Time to live, rounded up to whole seconds; the value may expire up to a second earlier.
     #[arg(long, value_name = "TIME", value_parser = time_to_live)]
@@ -112,9 +122,15 @@ struct Get {
     #[command(flatten)]
     place: Place,
     /// The key.
+    #[arg(value_parser = OsStringValueParser::new().try_map(typed_text))]
     key: String,
     /// Write the value to this file, byte for byte; - is standard output.
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "json",
+        value_parser = OsStringValueParser::new().try_map(some_path)
+    )]
     file: Option<PathBuf>,
 }
 
@@ -123,7 +139,7 @@ struct Del {
     #[command(flatten)]
     place: Place,
     /// Keys to delete.
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = OsStringValueParser::new().try_map(typed_text))]
     keys: Vec<String>,
     /// Take the keys for prefixes, and delete every key that begins with one.
     #[arg(long)]
@@ -135,10 +151,18 @@ struct Scan {
     #[command(flatten)]
     place: Place,
     /// Print only keys with this prefix.
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        value_parser = OsStringValueParser::new().try_map(typed_text)
+    )]
     prefix: Option<String>,
     /// Begin at this key, in the direction of the scan.
-    #[arg(long, value_name = "KEY")]
+    #[arg(
+        long,
+        value_name = "KEY",
+        value_parser = OsStringValueParser::new().try_map(typed_text)
+    )]
     from: Option<String>,
     /// Largest number of keys.
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -213,14 +237,57 @@ fn is_callers(error: &FileError) -> bool {
 
 /// Parses a time to live, rounded up to whole seconds.
 fn time_to_live(text: &str) -> Result<Duration, String> {
+    // Times of expiry have 32 bits of seconds since 1970.
+    let seconds_max = u32::MAX - SystemClock::new().seconds().0;
+    let most = || {
+        format!(
+            "{text} is too long: values expire by the year 2106, so use at most {}h, or leave \
+             --ttl out for a value that does not expire",
+            seconds_max / 3600
+        )
+    };
     match duration::parse(text) {
         Ok(Duration::ZERO) => {
             Err("a time to live cannot be 0: leave --ttl out for a value that does not expire"
                 .to_owned())
         }
+        Ok(time) if time > Duration::from_secs(seconds_max.into()) => Err(most()),
         Ok(time) => Ok(time),
+        Err(_) if is_duration_of_any_length(text) => Err(most()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Returns true if a text is a whole number with a unit of time, however large the number is.
+fn is_duration_of_any_length(text: &str) -> bool {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = &text[digits..];
+    digits > 0 && duration::parse(&format!("1{unit}")).is_ok()
+}
+
+/// Parses the place of a store.
+fn place(text: OsString) -> Result<StorePlace, String> {
+    let place = StorePlace::parse(text).map_err(|error| error.to_string())?;
+    match place.path.as_os_str().is_empty() {
+        true => Err("the path is empty: name a directory".to_owned()),
+        false => Ok(place),
+    }
+}
+
+/// Parses a path, which must not be empty.
+fn some_path(text: OsString) -> Result<PathBuf, String> {
+    match text.is_empty() {
+        true => Err("the path is empty".to_owned()),
+        false => Ok(text.into()),
+    }
+}
+
+/// Parses a key or a value, which must be UTF-8 to be decoded.
+fn typed_text(text: OsString) -> Result<String, String> {
+    text.into_string().map_err(|_| {
+        "it is not UTF-8: type its bytes with --encoding hex or --encoding base64".to_owned()
+    })
 }
 
 fn typed(form: Form, what: &str, text: &str) -> anyhow::Result<Vec<u8>> {
@@ -234,6 +301,15 @@ fn shown(form: Form, what: &str, bytes: &[u8]) -> anyhow::Result<String> {
 impl Place {
     fn key(&self, text: &str) -> anyhow::Result<Vec<u8>> {
         typed(self.encoding, "key", text)
+    }
+
+    /// Decodes a key that is to be written or read, and so must be one that a store can have.
+    fn whole_key(&self, text: &str) -> anyhow::Result<Vec<u8>> {
+        let key = self.key(text)?;
+        match key.len() {
+            1..=KEY_BYTES_MAX => Ok(key),
+            bytes => Err(told(StoreError::Key { bytes, most: KEY_BYTES_MAX })),
+        }
     }
 
     /// Opens the store for writing.
@@ -317,7 +393,7 @@ fn is_empty(path: &Path) -> bool {
 
 fn put(arguments: &Put) -> anyhow::Result<()> {
     let Put { place, key, value, file, ttl, create, policy, most } = arguments;
-    let key_bytes = place.key(key)?;
+    let key_bytes = place.whole_key(key)?;
     let value = match (value, file) {
         (Some(text), _) => typed(place.encoding, "value", text)?,
         (None, Some(path)) => content(path)?,
@@ -415,10 +491,20 @@ fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
     let named = || path.display().to_string();
     let failed = |error| of_a_file(path, error);
     let mut from: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(io::stdin()),
+        Some("-") => Box::new(input()?),
+        // It would be opened by this name, also if it is closed.
+        Some("/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0") => {
+            input()?;
+            files::open_reader(path).map_err(failed)?
+        }
         _ => files::open_reader(path).map_err(failed)?,
     };
+    // Standard input has a length as well, if it is a file.
+    let named_file = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+    let expected = files::len(named_file).unwrap_or(0).min(VALUE_BYTES_MAX as u64);
+    // A buffer that grows by doubling takes up to twice as much. One byte more shows the end.
     let mut bytes = Vec::new();
+    let _ = bytes.try_reserve_exact(expected as usize + 1);
     from.by_ref().take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > VALUE_BYTES_MAX {
         return Err(anyhow!("{}: a value has at most {}", named(), ByteSize(1 << 30)));
@@ -428,7 +514,7 @@ fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 fn get(arguments: &Get) -> anyhow::Result<()> {
     let Get { place, key, file } = arguments;
-    let key_bytes = place.key(key)?;
+    let key_bytes = place.whole_key(key)?;
     let (store, kvs) = place.look()?;
     let Some((value, sequence)) = kvs.get_with_token(&key_bytes).map_err(told)? else {
         let (name, directory) = (&place.kvs, place.directory.path.display());

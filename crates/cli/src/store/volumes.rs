@@ -1,5 +1,6 @@
 //! Placement of a store's data: creation of a store, its volumes, and the policies of its `Kvs`.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::whole::{Bar, Whole, size, written_now};
 use super::{NewDirectory, look, options, told};
+use crate::Interrupted;
 use crate::standard::{after, print, print_json};
 
 /// Arguments for a new store.
@@ -267,12 +269,15 @@ fn add_new(
     class: MediaClass,
     path: &Path,
     most: Option<ByteSize>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<NewDirectory> {
     let new = NewDirectory::at(path);
-    store.add_volume(&new_volume(class, path, most)?).map(drop).map_err(|error| {
-        new.undo();
-        told(error)
-    })
+    match store.add_volume(&new_volume(class, path, most)?) {
+        Ok(()) => Ok(new),
+        Err(error) => {
+            new.undo();
+            Err(told(error))
+        }
+    }
 }
 
 fn budget(arguments: &Budget) -> anyhow::Result<()> {
@@ -285,7 +290,20 @@ fn budget(arguments: &Budget) -> anyhow::Result<()> {
 fn retire(arguments: &Retire) -> anyhow::Result<()> {
     let Retire { whole: Whole { directory, json }, path } = arguments;
     let store = open(directory)?;
-    let_go(&store, store.volume_at(path).map_err(told)?)?;
+    let volume = store.volume_at(path).map_err(told)?;
+    let (class, most) = (volume.class, volume.bytes_max);
+    let_go(&store, volume).map_err(|error| match is_retiring(&store, path) {
+        Some(true) => {
+            let path = path.display();
+            let most = most.map_or(String::new(), |most| format!(" --most {}", ByteSize(most)));
+            let state = format!(
+                "{path} takes no new data: run the command again to finish, or use it again with \
+                 `entresol store volume add {directory} {class} {path}{most}`"
+            );
+            with(error, &state)
+        }
+        _ => error,
+    })?;
     tell(store, *json, true, "the volume was retired")
 }
 
@@ -293,21 +311,82 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     let Move { whole: Whole { directory, json }, from, to } = arguments;
     let store = open(directory)?;
     let old = store.volume_at(from).map_err(told)?;
+    if store.volume_at(to).is_ok_and(|it| it.directory.id() == old.directory.id()) {
+        let to = to.display();
+        return Err(anyhow!("{to} is the volume itself: name another directory to move it to"));
+    }
     check_apart(&store, to)?;
     // The directory may be a volume already, if an earlier run of the command was interrupted.
-    if !store.volume_at(to).is_ok_and(|volume| volume.class == old.class) {
-        add_new(&store, old.class, to, old.bytes_max.map(ByteSize))?;
-        store.set_writes_per_day(to, budget_of(&store, from)?).map_err(told)?;
-    }
-    let_go(&store, old)?;
+    let is_used = store.volume_at(to).is_ok_and(|it| it.class == old.class)
+        && is_retiring(&store, to) == Some(false);
+    let new = match is_used {
+        true => None,
+        false => Some(add_new(&store, old.class, to, old.bytes_max.map(ByteSize))?),
+    };
+    let moved = match &new {
+        Some(_) => give_budget(&store, from, to).and_then(|()| let_go(&store, old)),
+        None => let_go(&store, old),
+    };
+    moved.map_err(|error| match is_retiring(&store, from) {
+        Some(true) => {
+            let (from, to) = (from.display(), to.display());
+            let state = format!(
+                "{from} takes no new data, and {to} does: run the command again to finish, or go \
+                 back with `entresol store volume move {directory} {to} {from}`"
+            );
+            with(error, &state)
+        }
+        _ => with(error, &undo(&store, (directory, to), new)),
+    })?;
     tell(store, *json, true, "the volume was moved")
 }
 
-/// Returns the bytes a day that may be written to a volume, if they are limited.
-fn budget_of(store: &Kvdb, path: &Path) -> anyhow::Result<Option<u64>> {
+/// Removes a volume that was added for a move of which nothing came. Returns the state of the store
+/// in words.
+fn undo(store: &Kvdb, (home, to): (&StorePlace, &Path), new: Option<NewDirectory>) -> String {
+    let shown = to.display();
+    let Some(new) = new else {
+        return format!("{shown} was a volume already, and takes new data");
+    };
+    let removed = store.volume_at(to).and_then(|volume| {
+        store.retire_volume(&volume.directory, &mut |_| ControlFlow::Continue(()))
+    });
+    match removed {
+        Ok(true) if store.volume_at(to).is_err() => {
+            new.undo();
+            format!("Nothing was moved, and {shown} is no volume of the store")
+        }
+        Ok(_) => format!("Nothing was moved, and {shown} takes no new data"),
+        Err(problem) => format!(
+            "Nothing was moved. {shown} was added, and takes new data: remove it with `entresol \
+             store volume retire {home} {shown}`; now that failed: {problem}"
+        ),
+    }
+}
+
+/// Returns whether a volume is being retired; `None` if the store cannot tell.
+fn is_retiring(store: &Kvdb, path: &Path) -> Option<bool> {
+    let media = store.statistics().ok()?.media;
+    media.into_iter().find(|it| Path::new(&it.path) == path).map(|it| it.is_retiring)
+}
+
+/// Adds a sentence to an error, which keeps its exit status.
+fn with(error: anyhow::Error, more: &str) -> anyhow::Error {
+    if error.is::<Interrupted>() {
+        return error;
+    }
+    match error.downcast::<BenchError>() {
+        Ok(error) => BenchError::Failed(format!("{error}. {more}")).into(),
+        Err(error) => anyhow!("{error}. {more}"),
+    }
+}
+
+/// Limits the bytes a day that may be written to a volume as those of another are.
+fn give_budget(store: &Kvdb, from: &Path, to: &Path) -> anyhow::Result<()> {
     let media = store.statistics().map_err(told)?.media;
-    let found = media.into_iter().find(|medium| Path::new(&medium.path) == path);
-    Ok(found.and_then(|medium| medium.life.budget).map(|budget| budget.bytes_per_day))
+    let found = media.into_iter().find(|medium| Path::new(&medium.path) == from);
+    let per_day = found.and_then(|medium| medium.life.budget).map(|budget| budget.bytes_per_day);
+    store.set_writes_per_day(to, per_day).map_err(told)
 }
 
 /// Moves everything away from a volume.

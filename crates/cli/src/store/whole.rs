@@ -29,7 +29,7 @@ use crate::{Incomplete, Interrupted, interrupt};
 pub(super) struct Whole {
     /// Directory of the store; pmem:PATH is persistent memory, pmem:PATH,assume-dax lets an
     /// ordinary file system stand in for it.
-    #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    #[arg(value_parser = OsStringValueParser::new().try_map(super::place))]
     pub(super) directory: StorePlace,
     /// Print one JSON object.
     #[arg(long)]
@@ -42,6 +42,7 @@ pub(super) struct Copy {
     #[command(flatten)]
     whole: Whole,
     /// An empty directory, or a path at which one is created.
+    #[arg(value_parser = OsStringValueParser::new().try_map(super::some_path))]
     to: PathBuf,
 }
 

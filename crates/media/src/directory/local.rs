@@ -52,10 +52,7 @@ impl LocalDirectory {
                 files::sync_directory_of(path).map_err(failed)?;
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let directory = files::directory_of(path).into();
-                return Err(FileError::NoDirectory { path: path.into(), directory });
-            }
+            Err(error) if is_of_parent(&error) => return Err(not_in(path, error)),
             Err(error) => return Err(failed("make", path)(error)),
         }
         LocalDirectory::open_existing(path)
@@ -293,6 +290,21 @@ fn refuse_device(path: &Path) -> Result<(), FileError> {
     let wanted = "a directory; on persistent memory it needs a DAX file system (the mode fsdax), \
                   since a DAX device holds one region and no files";
     Err(FileError::WrongType { path: path.into(), found, wanted })
+}
+
+fn is_of_parent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns the error of a directory that cannot be made in the one above it.
+fn not_in(path: &Path, cause: io::Error) -> FileError {
+    let directory = files::directory_of(path);
+    if !directory.is_dir() {
+        return FileError::NoDirectory { path: path.into(), directory: directory.into() };
+    }
+    // `/proc`, for example, has what the kernel shows there and nothing else.
+    let what = "the file system there makes no directories; name a place on another one";
+    FileError::Io { doing: "make", path: path.into(), cause: io::Error::new(cause.kind(), what) }
 }
 
 fn id_of(metadata: &Metadata) -> DirectoryId {

@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FileType, OFlags};
 
 mod replace;
 
@@ -101,6 +102,21 @@ pub fn exists(path: &Path) -> bool {
 #[must_use]
 pub fn is_character_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
+}
+
+/// Returns true if the descriptor is of `/dev/null`, opened for reading and writing.
+///
+/// # Errors
+/// If it cannot be looked at.
+pub fn is_null_for_both(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    /// Number of the device, which is the same on every Linux.
+    const NULL: (u32, u32) = (1, 3);
+    let found = rustix::fs::fstat(descriptor)?;
+    let device = (rustix::fs::major(found.st_rdev), rustix::fs::minor(found.st_rdev));
+    if !FileType::from_raw_mode(found.st_mode).is_char_device() || device != NULL {
+        return Ok(false);
+    }
+    Ok(rustix::fs::fcntl_getfl(descriptor)?.contains(OFlags::RDWR))
 }
 
 /// Returns true if the path is a directory.
@@ -394,6 +410,17 @@ mod tests {
     fn a_device_without_an_end_is_no_text() {
         assert!(read_to_string(Path::new("/dev/zero")).is_err());
         assert_eq!(read_to_string(Path::new("/dev/null")).expect("reads"), "");
+    }
+
+    #[test]
+    fn a_device_that_takes_and_gives_nothing_is_known_with_its_mode() {
+        use std::os::fd::AsFd;
+        let is = |path: &str, writes: bool| {
+            let file = File::options().read(true).write(writes).open(path).expect("opens");
+            is_null_for_both(file.as_fd()).expect("a descriptor")
+        };
+        assert!(is("/dev/null", true));
+        assert!(!is("/dev/null", false) && !is("/dev/zero", true) && !is("/", false));
     }
 
     #[test]

@@ -62,6 +62,9 @@ use crate::region::{Direct, FlushKind, PmemMode, Region, RegionKind, RegionOptio
 const STREAMED_BYTES_MIN: usize = 512;
 /// Minimum size of a persist that unmaps its pages before it writes them back.
 const LET_GO_BYTES_MIN: u64 = 32 << 10;
+/// Size of the pieces in which a long write to an ordinary file is done. Their pages are unmapped
+/// at once: until the next persist they would count as memory of the process.
+const PIECE_BYTES: usize = 4 << 20;
 /// Bytes that are compared at a time.
 const COMPARED_BYTES: usize = 64;
 
@@ -250,6 +253,15 @@ impl<R: Region> MappedFile for RegionFile<R> {
         assert!(!self.read_only, "{} was opened to be read only", self.path.display());
         if self.kind.is_pmem() && bytes.len() >= STREAMED_BYTES_MIN {
             self.region.write_streaming(offset, bytes);
+            return;
+        }
+        if bytes.len() > PIECE_BYTES && !self.kind.is_pmem() {
+            let mut at = offset;
+            for piece in bytes.chunks(PIECE_BYTES) {
+                self.region.write(at, piece);
+                self.region.expect_no_writes(at, piece.len());
+                at += piece.len() as u64;
+            }
             return;
         }
         self.region.write(offset, bytes);

@@ -58,7 +58,7 @@ pub enum RegionError {
     /// The system refused to reserve address space.
     #[error(
         "cannot reserve {bytes} bytes of memory: {cause}; raise the process's limit (`ulimit -v`; \
-         a store reserves more than it uses), or lower the tenant's memory quota"
+         more is reserved than used), or lower the tenant's memory quota"
     )]
     Reserve {
         /// Bytes that were asked for.

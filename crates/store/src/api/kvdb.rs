@@ -23,7 +23,7 @@ use crate::engine::threads::{
     keep_compacting, keep_durable, keep_flushing, keep_preloading, keep_prepared,
 };
 use crate::engine::{Core, statistics};
-use crate::manifest::{KvsState, Manifest, VolumeState, is_unfinished};
+use crate::manifest::{KvsState, Manifest, VolumeState};
 use crate::names;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name, whole_seconds};
 use crate::policy::MediaClass;
@@ -70,8 +70,9 @@ impl Kvdb {
     /// Creates a store in a directory of this machine. A missing directory is created.
     ///
     /// # Errors
-    /// Fails if the directory is not empty or cannot be written to.
+    /// Fails if the directory is not empty, lies inside another store, or cannot be written to.
     pub fn create_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
+        volumes::check_outside(path)?;
         let directory = LocalDirectory::open(path)?;
         Kvdb::create(Arc::new(directory), options, Arc::new(SystemClock::new()))
     }
@@ -134,7 +135,8 @@ impl Kvdb {
     /// ```
     ///
     /// # Errors
-    /// Fails if no directory is named, or if one of them is not empty or cannot be written to.
+    /// Fails if no directory is named, or if one of them is not empty, lies inside another store,
+    /// or cannot be written to.
     pub fn create_on(
         volumes: &[Volume],
         options: KvdbOptions,
@@ -146,9 +148,10 @@ impl Kvdb {
             return Err(StoreError::Options { what });
         };
         let directory = &home.directory;
+        volumes::check_outside(directory.path())?;
         let lock = directory.lock()?;
         if !directory.list()?.is_empty() {
-            return Err(StoreError::Exists { directory: directory.path().to_owned() });
+            return Err(volumes::occupied(&**directory));
         }
         let store = match World::current() {
             Some(world) => world.rng("store").next_u64(),
@@ -239,13 +242,9 @@ impl Kvdb {
     ) -> Result<Kvdb, StoreError> {
         options.check()?;
         let lock = home.lock()?;
-        let Some(mut manifest) = Manifest::load(&*home)? else {
-            let directory = home.path().to_owned();
-            return Err(match is_unfinished(&*home)? {
-                true => StoreError::Unfinished { directory },
-                false => StoreError::NoStore { directory },
-            });
-        };
+        let found =
+            Manifest::load(&*home).map_err(|error| volumes::judge_manifest(error, &*home))?;
+        let Some(mut manifest) = found else { return Err(volumes::no_store(&*home)) };
         volumes::note_moved(&mut manifest, &given)?;
         let opening = Opening { home, given, options, clock, read_only };
         let (core, threads) = Kvdb::assemble(opening, manifest)?;
@@ -444,12 +443,13 @@ impl Kvdb {
     /// # Errors
     /// Fails if the disk fails or has no room.
     pub fn compact(&self) -> Result<(), StoreError> {
-        self.compact_with(&mut |_| ControlFlow::Continue(())).map(drop)
+        self.compact_reporting(&mut |_| ControlFlow::Continue(())).map(drop)
     }
 
     /// Flushes all memtables and compacts all runs, and reports its progress. Returns true if it
     /// came to its end, and false if `progress` broke it off: what was compacted until then stays
-    /// compacted.
+    /// compacted. `progress` may read and write, but neither compact nor retire a volume: it would
+    /// wait for this compaction, and is refused with [`StoreError::WithinReport`].
     ///
     /// ```
     /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -476,7 +476,16 @@ impl Kvdb {
         &self,
         progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
     ) -> Result<bool, StoreError> {
+        let reports = &self.core.reports;
+        self.compact_reporting(&mut |it| reports.within(|| progress(it)))
+    }
+
+    fn compact_reporting(
+        &self,
+        progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
+    ) -> Result<bool, StoreError> {
         let core = &self.core;
+        core.reports.check_outside("a compaction")?;
         if !core.flush_all(&mut || progress(CompactProgress::default()).is_continue())? {
             return Ok(false);
         }

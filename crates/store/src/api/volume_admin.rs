@@ -86,6 +86,7 @@ impl Kvdb {
     ) -> Result<bool, StoreError> {
         let core = self.core();
         core.log()?;
+        core.reports.check_outside("retire_volume")?;
         let held = volume_at(&core.files.volumes, directory.path())?;
         check_not_last(&core.files.volumes, &held)?;
         let bytes = held.used();
@@ -219,7 +220,8 @@ fn take_back(
 ) -> Result<(), StoreError> {
     let path = place.directory.path();
     if !held.is_retiring() {
-        return Err(StoreError::Exists { directory: path.to_owned() });
+        let what = "it is a volume of this store already: give an empty directory".to_owned();
+        return Err(StoreError::Exists { directory: path.to_owned(), what });
     }
     if held.class != place.class {
         let what = format!(

@@ -2,9 +2,11 @@
 //! and read, the opening of a store, and the threads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use entresol_base::mutation_site;
+use entresol_base::sync::Mutex;
+use entresol_base::thread::{self, ThreadId};
 use entresol_media::machine::ProcessMark;
 
 use crate::StoreError;
@@ -45,6 +47,46 @@ pub(crate) struct Core {
     pub(crate) is_closed: AtomicBool,
     /// Process that opened the store.
     pub(crate) process: ProcessMark,
+    /// Threads in the callbacks of compactions.
+    pub(crate) reports: Reports,
+}
+
+/// Threads that are in the callback to which a compaction reports its progress. The compaction
+/// holds the lock of compactions meanwhile, and a call that needs it would wait for itself.
+#[derive(Default)]
+pub(crate) struct Reports {
+    inside: Mutex<Vec<ThreadId>>,
+    /// Number of these threads, so that most calls need no lock.
+    count: AtomicUsize,
+}
+
+impl Reports {
+    /// Calls a callback of a compaction.
+    pub(crate) fn within<T>(&self, callback: impl FnOnce() -> T) -> T {
+        struct Leave<'r>(&'r Reports);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                let me = thread::current_id();
+                self.0.inside.lock().retain(|it| *it != me);
+                self.0.count.fetch_sub(1, Relaxed);
+            }
+        }
+        self.count.fetch_add(1, Relaxed);
+        self.inside.lock().push(thread::current_id());
+        let _leave = Leave(self);
+        callback()
+    }
+
+    /// Refuses a call that needs the lock of compactions.
+    ///
+    /// # Errors
+    /// Fails if this thread is in such a callback.
+    pub(crate) fn check_outside(&self, call: &'static str) -> Result<(), StoreError> {
+        // A thread sees what it has counted itself.
+        let is_inside =
+            self.count.load(Relaxed) > 0 && self.inside.lock().contains(&thread::current_id());
+        if is_inside { Err(StoreError::WithinReport { call }) } else { Ok(()) }
+    }
 }
 
 /// Caches of readers, beside the block cache of the runs.

@@ -17,7 +17,7 @@ use crate::engine::dead_keys::DeadKeys;
 use crate::engine::read::Waits;
 use crate::engine::sync_deadline::SyncDeadline;
 use crate::engine::write::{WriteSide, WriterStalls};
-use crate::engine::{Caches, Core, RecoveredLog};
+use crate::engine::{Caches, Core, RecoveredLog, Reports};
 use crate::failure::Failure;
 use crate::manifest::{LogState, Manifest};
 use crate::memtable::Generation;
@@ -120,6 +120,7 @@ impl Opening {
             recovered: RecoveredLog { uncertain_behind, records_read: records },
             is_closed: AtomicBool::new(false),
             process: ProcessMark::new(),
+            reports: Reports::default(),
         })
     }
 }
@@ -310,8 +311,7 @@ fn open_flushed(
 fn remove_strangers(volumes: &Volumes, manifest: &Manifest) -> Result<(), StoreError> {
     volumes.remove_copies()?;
     for name in volumes.names() {
-        let is_data = names::segment_number(&name).is_some() || names::run_number(&name).is_some();
-        let is_file = is_data || names::is_on_its_way(&name);
+        let is_file = names::is_data(&name) || names::is_on_its_way(&name);
         if is_file && !manifest.has_file(&name) {
             volumes.remove(&name)?;
         }

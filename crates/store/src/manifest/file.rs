@@ -5,12 +5,14 @@
 //! is torn. Any other line that is invalid is damage. A lack of room may tear a line as well, and
 //! the file is written as a whole after that.
 
+use std::path::Path;
+
 use entresol_base::{checksum, mutation_site};
 use entresol_media::directory::SMALL_FILE_BYTES_MAX;
 use entresol_media::{Directory, FileError};
 
 use super::edit::Edit;
-use super::{FORMAT, FORMAT_OF_EDITS, Manifest, digits_of, read_checked, save_checked};
+use super::{FORMAT, FORMAT_OF_EDITS, Manifest, digits_of, is_begun, read_checked, save_checked};
 use crate::StoreError;
 use crate::names::MANIFEST;
 
@@ -117,14 +119,37 @@ pub(super) fn load(directory: &dyn Directory) -> Result<Option<Manifest>, StoreE
         Err(FileError::NoFile { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let path = directory.path().join(MANIFEST);
-    let (whole, edits) = bytes.split_at(whole_bytes(&bytes));
-    let (mut manifest, mut crc): (Manifest, u32) = read_checked(whole, &path)?;
+    match parse(&bytes, &directory.path().join(MANIFEST))? {
+        (_, Some(damage)) => Err(damage),
+        (manifest, None) => Ok(Some(manifest)),
+    }
+}
+
+/// Reads what is intact of a damaged manifest: the object, wherever in the file it begins, and the
+/// edits before the first one that is damaged.
+pub(super) fn load_intact(directory: &dyn Directory) -> Option<Manifest> {
+    let bytes = directory.read(MANIFEST).ok()?;
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let mut begins = std::iter::once(0).chain(ends.map(|(place, _)| place + 1));
+    begins.find_map(|begin| {
+        let rest = bytes.get(begin..).filter(|rest| is_begun(rest))?;
+        parse(rest, directory.path()).ok().map(|(manifest, _)| manifest)
+    })
+}
+
+/// Reads a manifest up to the first edit that is damaged, and returns the error of that one.
+///
+/// # Errors
+/// Fails if there is damage before the edits, or the format version is unknown.
+fn parse(bytes: &[u8], path: &Path) -> Result<(Manifest, Option<StoreError>), StoreError> {
+    let (whole, edits) = bytes.split_at(whole_bytes(bytes));
+    let (mut manifest, mut crc): (Manifest, u32) = read_checked(whole, path)?;
     let damaged = |offset: usize, what: String| {
-        Err(StoreError::Damaged { path: path.clone(), offset: offset as u64, what })
+        Some(StoreError::Damaged { path: path.to_owned(), offset: offset as u64, what })
     };
     if manifest.format < FORMAT_OF_EDITS && !edits.is_empty() {
-        return damaged(whole.len(), "it is more than two lines".to_owned());
+        let damage = damaged(whole.len(), "it is more than two lines".to_owned());
+        return Ok((manifest, damage));
     }
     let mut offset = whole.len();
     for line in edits.split_inclusive(|&byte| byte == b'\n') {
@@ -132,17 +157,17 @@ pub(super) fn load(directory: &dyn Directory) -> Result<Option<Manifest>, StoreE
         match read_edit(line, crc) {
             Ok((edit, of_edit)) => {
                 if let Err(what) = edit.apply(&mut manifest) {
-                    return damaged(offset, what);
+                    return Ok((manifest, damaged(offset, what)));
                 }
                 crc = of_edit;
             }
             Err(_) if is_last && is_torn(line, offset, crc) => {}
-            Err(what) => return damaged(offset, what),
+            Err(what) => return Ok((manifest, damaged(offset, what))),
         }
         offset += line.len();
     }
     manifest.format = FORMAT;
-    Ok(Some(manifest))
+    Ok((manifest, None))
 }
 
 /// Returns the length of the first two lines, which hold a manifest as a whole.

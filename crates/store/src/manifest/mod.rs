@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use entresol_base::checksum;
-use entresol_media::Directory;
+use entresol_media::{Directory, FileError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -218,6 +218,11 @@ impl Manifest {
             volumes: only_home(),
             next_place: first_volume(),
         }
+    }
+
+    /// Reads what is intact of a damaged manifest, which is an earlier state of the store.
+    pub(crate) fn load_intact(directory: &dyn Directory) -> Option<Manifest> {
+        file::load_intact(directory)
     }
 
     /// Reads the manifest. Returns `None` if there is no store.
@@ -468,12 +473,33 @@ pub(crate) fn shown(path: &Path) -> String {
     absolute(path).display().to_string()
 }
 
+/// Beginning of every file that [`save_checked`] writes.
+const BEGINNING: &[u8] = b"{\"format\":";
+
+/// Returns true if a file begins as those of a store do that hold an object and its checksum.
+pub(crate) fn is_begun(bytes: &[u8]) -> bool {
+    bytes.starts_with(BEGINNING)
+}
+
+/// Content of the mark of a copy that was not completed, for a user who finds it. By it the mark is
+/// told from another file of that name.
+pub(crate) const MARK: &[u8] =
+    b"The files here are an incomplete copy of a store. Make the copy again, or remove \
+      this directory.\n";
+
 /// Returns true if a directory holds a copy of a store that was not completed.
 ///
 /// # Errors
 /// Fails if the directory cannot be read.
 pub(crate) fn is_unfinished(directory: &dyn Directory) -> Result<bool, StoreError> {
-    Ok(directory.find(names::UNFINISHED)?.is_some() && directory.find(MANIFEST)?.is_none())
+    let is_marked = match directory.read(names::UNFINISHED) {
+        Ok(bytes) => bytes == MARK,
+        Err(
+            FileError::NoFile { .. } | FileError::WrongType { .. } | FileError::TooLarge { .. },
+        ) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(is_marked && directory.find(MANIFEST)?.is_none())
 }
 
 #[cfg(test)]

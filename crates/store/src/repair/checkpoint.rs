@@ -16,7 +16,7 @@ use crate::repair::unfinished::{self, Unfinished};
 use crate::types::{KvsId, Sequence};
 use crate::upkeep::file_copy::{Source, copy};
 use crate::version::view::View;
-use crate::volumes::check_apart;
+use crate::volumes::{check_apart, check_outside};
 
 /// Finished checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,6 +73,7 @@ impl Kvdb {
         for place in self.volumes() {
             check_apart(path, place.directory.path())?;
         }
+        check_outside(path)?;
         let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open(path)?);
         self.checkpoint(&directory, progress)
     }
@@ -88,8 +89,8 @@ impl Kvdb {
     /// they are: [`check`](crate::check()) tells whether they are intact.
     ///
     /// # Errors
-    /// Fails if the directory is not empty or has no room, if a disk fails, or if a `Kvs` is too
-    /// damaged to be read.
+    /// Fails if the directory is not empty, lies inside another store or has no room, if a disk
+    /// fails, or if a `Kvs` is too damaged to be read.
     pub fn checkpoint(
         &self,
         to: &Arc<dyn Directory>,

@@ -26,7 +26,7 @@ use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind, Record};
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Value};
-use crate::volumes::{MissingVolumeState, Volumes, check_apart};
+use crate::volumes::{MissingVolumeState, Volumes, check_apart, check_outside};
 use crate::wal::scan as log_scan;
 
 /// Report of a salvage: copied data and lost data.
@@ -98,6 +98,7 @@ pub fn salvage_at(
     progress: &mut dyn FnMut(SalvageProgress) -> ControlFlow<()>,
 ) -> Result<Option<SalvageReport>, StoreError> {
     check_apart(to, from)?;
+    check_outside(to)?;
     let from: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(from)?);
     let to: Arc<dyn Directory> = Arc::new(LocalDirectory::open(to)?);
     salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()), progress)
@@ -258,8 +259,13 @@ impl Salvage<'_> {
         let policy = Some(state.policy)
             .filter(|it| self.target.core().files.volumes.check_policy(it).is_ok());
         let options = KvsOptions { inline_bytes, time_to_live, policy: policy.unwrap_or_default() };
-        let kvs = self.target.create_kvs(&state.name, options)?;
-        let salvaged = SalvagedKvs { name: state.name.clone(), ..SalvagedKvs::default() };
+        let mut name = state.name.clone();
+        while self.kvs.values().any(|(_, it)| it.name == name) {
+            // A name that was kept may be like the one for a name that is lost.
+            name.push('-');
+        }
+        let kvs = self.target.create_kvs(&name, options)?;
+        let salvaged = SalvagedKvs { name, ..SalvagedKvs::default() };
         self.kvs.insert(KvsId(state.id), (kvs, salvaged));
         Ok(())
     }
@@ -372,7 +378,7 @@ impl Salvage<'_> {
 
     /// Copies the writes of the log. Returns their number.
     fn log(&mut self, manifest: &Manifest) -> Result<u64, StoreError> {
-        let is_guessed = self.report.findings.iter().any(|it| it.file == crate::names::MANIFEST);
+        let is_guessed = self.report.is_manifest_lost();
         let found = log_scan::scan(self.from, manifest, &mut |record: &Record<'_>| {
             self.advance()?;
             let id = record.header.kvs;

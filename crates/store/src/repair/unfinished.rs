@@ -9,30 +9,27 @@ use entresol_media::directory::{DirectoryId, DirectoryLock, Entry, EntryKind};
 use entresol_media::{BlockFile, BlockOptions, Directory, FileError, MapOptions, MappedFile};
 
 use crate::StoreError;
-use crate::manifest::is_unfinished;
+use crate::manifest::{MARK, is_unfinished};
 use crate::names::{self, MANIFEST, UNFINISHED, UNFINISHED_MANIFEST};
-
-/// Content of the mark, for a user who finds it.
-const TEXT: &[u8] =
-    b"The files here are an incomplete copy of a store. Make the copy again, or remove \
-                      this directory.\n";
+use crate::volumes::{check_outside, occupied};
 
 /// Marks a locked directory as one with an unfinished copy. The directory must be empty, or have an
 /// unfinished copy, which is removed.
 ///
 /// # Errors
-/// Fails if there are other files, or the disk fails.
+/// Fails if there are other files, if it lies inside another store, or if the disk fails.
 pub(crate) fn begin(directory: &dyn Directory) -> Result<(), StoreError> {
+    check_outside(directory.path())?;
     let found = directory.list()?;
     let is_left = is_unfinished(directory)?;
     let is_own = |entry: &Entry| !entry.is_directory && names::is_own(&entry.name);
     if !found.is_empty() && (!is_left || !found.iter().all(is_own)) {
-        return Err(StoreError::Exists { directory: directory.path().to_owned() });
+        return Err(occupied(directory));
     }
     for entry in found.iter().filter(|entry| entry.name != UNFINISHED) {
         directory.remove(&entry.name)?;
     }
-    Ok(directory.replace(UNFINISHED, TEXT)?)
+    Ok(directory.replace(UNFINISHED, MARK)?)
 }
 
 /// Removes an unfinished copy, the mark last. If that fails, the remains are still marked.

@@ -169,6 +169,36 @@ impl<'a> Draft<'a> {
         more_follow: bool,
         out: &mut Vec<u8>,
     ) {
+        let begin = out.len();
+        self.put_head(sequence, more_follow, out);
+        out.extend_from_slice(self.value);
+        let crc = checksum::crc32c_append(address.sum(), covered(&out[begin..]));
+        out[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Appends the part of the encoded record before the value to `out`, for a value that is too
+    /// large to be copied.
+    pub(crate) fn encode_head(
+        &self,
+        address: Address,
+        sequence: Sequence,
+        more_follow: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let begin = out.len();
+        self.put_head(sequence, more_follow, out);
+        let head = &mut out[begin..];
+        let end = covered_end(head.len() + self.value.len());
+        let crc = checksum::crc32c_append(address.sum(), &head[4..end.min(head.len())]);
+        let crc = match end > head.len() {
+            true => checksum::crc32c_append(crc, self.value),
+            false => crc,
+        };
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Appends header, key and time of expiry, without the checksum.
+    fn put_head(&self, sequence: Sequence, more_follow: bool, out: &mut Vec<u8>) {
         let expiry = self.expiry.0.to_le_bytes();
         let expiry: &[u8] = if self.kind == Kind::PutUntil { &expiry } else { &[] };
         let value_bytes = (expiry.len() + self.value.len()) as u32;
@@ -179,22 +209,23 @@ impl<'a> Draft<'a> {
         header[8..12].copy_from_slice(&(self.key.len() as u32).to_le_bytes());
         header[12..16].copy_from_slice(&value_bytes.to_le_bytes());
         header[16..24].copy_from_slice(&sequence.0.to_le_bytes());
-        let begin = out.len();
         out.extend_from_slice(&header);
         out.extend_from_slice(self.key);
         out.extend_from_slice(expiry);
-        out.extend_from_slice(self.value);
-        let crc = checksum::crc32c_append(address.sum(), covered(&out[begin..]));
-        out[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
     }
 }
 
 /// Returns the bytes of a record that its checksum covers.
 fn covered(record: &[u8]) -> &[u8] {
+    &record[4..covered_end(record.len())]
+}
+
+/// Returns the end of the bytes that the checksum of a record of `len` bytes covers.
+fn covered_end(len: usize) -> usize {
     if mutation_site!("a record's checksum covers its key and its value") {
-        return &record[4..HEADER_BYTES];
+        return HEADER_BYTES;
     }
-    &record[4..]
+    len
 }
 
 /// Header of a record whose checksum is not verified yet.
@@ -280,8 +311,11 @@ mod tests {
     }
 
     fn encoded(draft: Draft<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut in_parts) = (Vec::new(), Vec::new());
         draft.encode(usual(), Sequence(99), false, &mut bytes);
+        draft.encode_head(usual(), Sequence(99), false, &mut in_parts);
+        in_parts.extend_from_slice(draft.value);
+        assert_eq!(in_parts, bytes);
         assert_eq!(bytes.len() as u64, draft.bytes());
         bytes
     }

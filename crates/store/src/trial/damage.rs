@@ -200,7 +200,7 @@ fn carry_out(world: &World, ops: &[Op]) -> Result<Before, StoreError> {
     store.close()?;
     let root = disk.root();
     let manifest = Manifest::load(&*root)?;
-    let none = || StoreError::NoStore { directory: root.path().to_owned() };
+    let none = || crate::volumes::no_store(&*root);
     Ok(Before {
         files: disk.contents(),
         manifest: manifest.ok_or_else(none)?,

@@ -27,11 +27,13 @@ use crate::{KvdbOptions, StoreError};
 mod aside;
 mod choice;
 mod gauge;
+mod holds;
 mod life;
 
 pub(crate) use aside::Leaving;
 pub(crate) use choice::ClassFill;
 pub(crate) use gauge::{Planned, SpaceFacts, SpaceGauge};
+pub(crate) use holds::{check_outside, judge_manifest, no_store, occupied};
 pub(crate) use life::{Moment, VolumeLife};
 
 /// Free share of a class below which values are demoted from it.
@@ -319,9 +321,7 @@ impl Volumes {
         if copies.is_empty() {
             return Ok(());
         }
-        let is_ours =
-            |name: &str| names::segment_number(name).is_some() || names::run_number(name).is_some();
-        let ours: Vec<_> = copies.iter().filter(|(_, name)| is_ours(name)).collect();
+        let ours: Vec<_> = copies.iter().filter(|(_, name)| names::is_data(name)).collect();
         // The copies that stay may have got their names shortly before the process died, or behind
         // a sync that failed. Only giving a file its name again makes the name durable.
         for (_, name) in &ours {
@@ -582,11 +582,7 @@ impl Volumes {
 
     /// Returns the number of the store's files on a volume. Other files do not count.
     pub(crate) fn count(&self, place: &Arc<OpenVolume>) -> usize {
-        let is_ours = |name: &str| {
-            let is_data =
-                names::segment_number(name).is_some() || names::run_number(name).is_some();
-            is_data || names::image_number(name).is_some()
-        };
+        let is_ours = |name: &str| names::is_data(name) || names::image_number(name).is_some();
         let files = self.files.read();
         let here = files.iter().filter(|(_, known)| Arc::ptr_eq(&known.place, place));
         here.filter(|(name, _)| is_ours(name)).count()
@@ -878,11 +874,12 @@ pub(crate) fn label(
     let Volume { directory, .. } = place;
     check_text(&**home)?;
     check_text(&**directory)?;
+    check_outside(directory.path())?;
     let lock = directory.lock()?;
     // A crash may have left a label, from an earlier attempt or from before the manifest named it.
     let before = Label::read(&**directory).ok().flatten().filter(|label| label.store == store);
     if directory.list()?.iter().any(|entry| entry.name != LABEL || before.is_none()) {
-        return Err(StoreError::Exists { directory: directory.path().to_owned() });
+        return Err(occupied(&**directory));
     }
     if let Some(before) = before {
         before.check_whose(home, &**directory)?;

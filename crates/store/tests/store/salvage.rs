@@ -115,12 +115,22 @@ fn a_crash_amid_a_salvage_leaves_no_store_and_the_same_command_goes_on() {
         // Another's file is no remains.
         let root = to.root();
         root.remove("MANIFEST").expect("there");
-        root.replace("UNFINISHED", b"").expect("room");
-        root.replace("letter", b"").expect("room");
-        let before = root.list().expect("readable");
-        let refused = salvaged(&world, &disk, &to, |_| ControlFlow::Continue(()));
-        assert!(matches!(refused, Err(StoreError::Exists { .. })), "{refused:?}");
-        assert_eq!(root.list().expect("readable"), before, "nothing was removed");
+        let mark = b"The files here are an incomplete copy of a store. Make the copy again, or \
+            remove this directory.\n";
+        root.replace("UNFINISHED", mark).expect("room");
+        let checked = check(&to.root(), &mut |_| {});
+        assert!(matches!(checked, Err(StoreError::Unfinished { .. })), "{checked:?}");
+        for (mark, letter) in [(&mark[..], Some("letter")), (b"", None)] {
+            root.replace("UNFINISHED", mark).expect("room");
+            if let Some(letter) = letter {
+                root.replace(letter, b"").expect("room");
+            }
+            let before = root.list().expect("readable");
+            let refused = salvaged(&world, &disk, &to, |_| ControlFlow::Continue(()));
+            assert!(matches!(refused, Err(StoreError::Exists { .. })), "{refused:?}");
+            assert_eq!(root.list().expect("readable"), before, "nothing was removed");
+            root.remove("letter").expect("removable");
+        }
     });
 }
 

@@ -68,6 +68,41 @@ fn dead_values_are_told_and_given_back() {
 }
 
 #[test]
+fn a_callback_of_a_compaction_cannot_wait_for_it() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    for number in 0..2000 {
+        kvs.put(&key(number), &[1; 100]).expect("room");
+    }
+    let home = store.volumes().remove(0).directory;
+    let (mut refused, mut others) = (0, 0);
+    let is_done = store.compact_with(&mut |progress| {
+        if progress.bytes_done == 0 {
+            return ControlFlow::Continue(());
+        }
+        let retired = store.retire_volume(&home, &mut |_| ControlFlow::Continue(()));
+        for result in [store.compact(), retired.map(drop)] {
+            let told = result.expect_err("it would wait for ever").to_string();
+            assert!(told.contains("end the compaction first"), "{told}");
+            refused += 1;
+        }
+        kvs.put(b"of the callback", b"").expect("room");
+        // Another thread just waits for its turn.
+        if others == 0 {
+            others += 1;
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| store.kvs_names());
+                assert_eq!(other.join().expect("no panic").len(), 1);
+            });
+        }
+        ControlFlow::Continue(())
+    });
+    assert!(is_done.expect("room") && refused > 0, "{refused}");
+    store.compact().expect("the callback is over");
+}
+
+#[test]
 fn a_compaction_tells_how_far_it_is_and_can_be_broken_off() {
     let place = Place::new();
     let store = place.create();

@@ -62,6 +62,18 @@ pub(crate) fn manifest(directory: &Arc<dyn Directory>) -> Result<Option<Manifest
     Ok(Some(manifest))
 }
 
+/// Gives the `Kvs` of a reconstructed manifest the names and options that they had in an earlier
+/// one. `Kvs` of which only the log has writes are in that one alone.
+pub(crate) fn name_kvs(guessed: &mut Manifest, earlier: &Manifest) {
+    for state in &earlier.kvs {
+        let named = KvsState { runs: Vec::new(), aged_run: 0, ..state.clone() };
+        match guessed.kvs.iter_mut().find(|it| it.id == state.id) {
+            Some(it) => *it = KvsState { runs: std::mem::take(&mut it.runs), ..named },
+            None => guessed.kvs.push(named),
+        }
+    }
+}
+
 /// Returns the name of a `Kvs` whose name is lost.
 pub(crate) fn name(kvs: KvsId) -> String {
     format!("kvs-{}", kvs.0)

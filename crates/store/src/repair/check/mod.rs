@@ -21,7 +21,7 @@ use crate::segment::Segment;
 use crate::segment::record::Record;
 use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Sequence, Value};
 use crate::upkeep::read_frequency;
-use crate::volumes::{VolumeAccess, Volumes};
+use crate::volumes::{VolumeAccess, Volumes, judge_manifest, no_store};
 use crate::wal::scan as log_scan;
 use values::{Lead, Leads, Proofs};
 
@@ -103,6 +103,11 @@ impl CheckReport {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.findings.is_empty() && self.missing.is_empty()
+    }
+
+    /// Returns true if the check goes by a reconstructed manifest.
+    pub(crate) fn is_manifest_lost(&self) -> bool {
+        self.findings.iter().any(|it| it.file == names::MANIFEST)
     }
 
     pub(crate) fn find(&mut self, file: &str, offset: u64, what: String, lost: String) {
@@ -242,20 +247,48 @@ pub(crate) fn load_or_guess(
     if is_unfinished(&**directory)? {
         return Err(StoreError::Unfinished { directory: directory.path().to_owned() });
     }
-    let (offset, what) = match Manifest::load(&**directory) {
+    let error = match Manifest::load(&**directory) {
         Ok(Some(manifest)) => return Ok(manifest),
-        Ok(None) => (0, "there is none".to_owned()),
+        Ok(None) => None,
         Err(error @ StoreError::Version { .. }) => return Err(error),
         Err(error) if error.is_of_surroundings() => return Err(error),
-        Err(error) => (error.offset(), error.reason()),
+        Err(error) => Some(error),
     };
-    let Some(guessed) = guess::manifest(directory)? else {
-        return Err(StoreError::NoStore { directory: directory.path().to_owned() });
+    let Some(mut guessed) = guess::manifest(directory)? else {
+        return Err(match error {
+            None => no_store(&**directory),
+            Some(error) => judge_manifest(error, &**directory),
+        });
     };
-    let lost = "the store cannot be opened, and the names and options of its Kvs are lost; the \
-                rest of the check goes by the files alone";
+    let lost = match Manifest::load_intact(&**directory) {
+        Some(earlier) => {
+            guess::name_kvs(&mut guessed, &earlier);
+            "the store cannot be opened; the names and options of its Kvs are those of an earlier \
+             state; the rest of the check goes by the files alone"
+        }
+        None => {
+            "the store cannot be opened, and the names and options of its Kvs are lost; the rest \
+             of the check goes by the files alone"
+        }
+    };
+    let offset = error.as_ref().map_or(0, StoreError::offset);
+    let what = error.map_or_else(|| "there is none".to_owned(), |error| error.reason());
     report.find(names::MANIFEST, offset, what, lost.to_owned());
     Ok(guessed)
+}
+
+/// Describes writes of the log that are of no `Kvs` of the manifest, if there are any. A
+/// reconstructed manifest does not tell dropped `Kvs` from others.
+fn remark_on(writes: u64, is_guessed: bool) -> Option<String> {
+    let writes = match writes {
+        0 => return None,
+        1 => "1 write".to_owned(),
+        more => format!("{more} writes"),
+    };
+    Some(match is_guessed {
+        true => format!("the log has {writes} of Kvs whose names are lost, and nothing else is"),
+        false => format!("the log has {writes} of dropped Kvs, which a flush leaves out"),
+    })
 }
 
 /// Opens the volumes of a store for reading. Volumes may be missing.
@@ -544,9 +577,9 @@ impl Checker<'_> {
     fn log(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
         let names: BTreeMap<u32, &str> =
             manifest.kvs.iter().map(|kvs| (kvs.id, kvs.name.as_str())).collect();
-        let mut dropped = 0u64;
+        let mut unknown = 0u64;
         let found = log_scan::scan(self.volumes, manifest, &mut |record| {
-            dropped += u64::from(!names.contains_key(&record.header.kvs.0));
+            unknown += u64::from(!names.contains_key(&record.header.kvs.0));
             Ok(())
         })?;
         self.report.log_records = found.records;
@@ -568,8 +601,8 @@ impl Checker<'_> {
                         file is there";
             self.report.find(&file, offset, what, lost.to_owned());
         }
-        if dropped > 0 {
-            let what = format!("the log has {dropped} writes of Kvs that were dropped");
+        let is_guessed = self.report.is_manifest_lost();
+        if let Some(what) = remark_on(unknown, is_guessed) {
             self.report.remarks.push(what);
         }
         self.report.files += found.files;
