@@ -211,11 +211,12 @@ const RESERVE_PARTS: u64 = 4;
 /// Most bytes of a scratch buffer that is kept.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Writes records through a buffer, from which they are copied to the segment.
-fn write_at_once(
+/// Writes records through a buffer, from which they are copied to the segment. Large values are
+/// written from where they lie.
+fn write_records(
     drafts: &[Draft<'_>],
     segment: &Segment,
-    (offset, first): (u64, Sequence),
+    (mut offset, first): (u64, Sequence),
 ) -> Result<(), StoreError> {
     // Taken out and put back: in a simulated world, threads share it.
     let mut scratch = SCRATCH.take();
@@ -223,30 +224,23 @@ fn write_at_once(
     for (number, draft) in drafts.iter().enumerate() {
         let address = segment.address(offset + scratch.len() as u64);
         let sequence = Sequence(first.0 + number as u64);
-        draft.encode(address, sequence, number + 1 < drafts.len(), &mut scratch);
+        let more_follow = number + 1 < drafts.len();
+        if draft.value.len() < SCRATCH_BYTES_MAX {
+            draft.encode(address, sequence, more_follow, &mut scratch);
+            continue;
+        }
+        draft.encode_head(address, sequence, more_follow, &mut scratch);
+        segment.write(offset, &scratch)?;
+        offset += scratch.len() as u64;
+        scratch.clear();
+        segment.write(offset, draft.value)?;
+        offset += draft.value.len() as u64;
     }
-    let written = segment.write(offset, &scratch);
+    if !scratch.is_empty() {
+        segment.write(offset, &scratch)?;
+    }
     if scratch.capacity() <= SCRATCH_BYTES_MAX {
         SCRATCH.set(scratch);
-    }
-    written
-}
-
-/// Writes records without a copy of their values, which may be large.
-fn write_one_by_one(
-    drafts: &[Draft<'_>],
-    segment: &Segment,
-    (mut offset, first): (u64, Sequence),
-) -> Result<(), StoreError> {
-    let mut head = Vec::new();
-    for (number, draft) in drafts.iter().enumerate() {
-        let sequence = Sequence(first.0 + number as u64);
-        head.clear();
-        let more_follow = number + 1 < drafts.len();
-        draft.encode_head(segment.address(offset), sequence, more_follow, &mut head);
-        segment.write(offset, &head)?;
-        segment.write(offset + head.len() as u64, draft.value)?;
-        offset += draft.bytes();
     }
     Ok(())
 }
@@ -490,10 +484,7 @@ impl Log {
         // The cache lines that the memtable needs are fetched while the records are written.
         let first_hash = drafts.first().map_or(0, |draft| generation.prepare(draft));
         let bytes: u64 = drafts.iter().map(Draft::bytes).sum();
-        match bytes <= SCRATCH_BYTES_MAX as u64 {
-            true => write_at_once(drafts, segment, (*offset, *first))?,
-            false => write_one_by_one(drafts, segment, (*offset, *first))?,
-        }
+        write_records(drafts, segment, (*offset, *first))?;
         if segment.is_persistent_memory() {
             segment.persist(*offset, bytes)?;
         }
