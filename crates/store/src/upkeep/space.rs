@@ -205,8 +205,8 @@ impl Space {
         gauge.learn(writes.facts());
     }
 
-    /// Returns the bytes that newer runs of a `Kvs` supersede in older ones. Of runs that an earlier
-    /// process wrote it is not known, and all may be superseded once there is enough that is newer.
+    /// Returns the bytes that newer runs of a `Kvs` supersede in older ones. Of runs that an
+    /// earlier process wrote it is not known, and all may be superseded once enough is newer.
     pub(crate) fn overwritten(&self, kvs: KvsId, runs: &[ViewRun]) -> u64 {
         let numbers: Vec<RunNumber> = runs.iter().map(ViewRun::number).collect();
         let mut overwritten = self.overwritten.lock();

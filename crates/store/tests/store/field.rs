@@ -222,7 +222,7 @@ fn what_is_dead_while_nothing_is_written_is_given_back() {
                 ..KvdbOptions::default()
             };
             let clock = Arc::new(world);
-            let create = || Kvdb::create(disk.root(), options.clone(), clock.clone());
+            let create = || Kvdb::create(disk.root(), options, clock.clone());
             let mut store = create().expect("a store");
             let mut kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
             let time = (way == "expiry").then_some(Duration::from_secs(5));

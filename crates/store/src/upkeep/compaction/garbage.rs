@@ -215,8 +215,8 @@ pub(super) fn thoroughness(context: &CompactionContext<'_>, view: &View) -> Opti
     is_over.then_some(Thoroughness::Full)
 }
 
-/// Returns a `Kvs` whose deletes and expired values are worth a compaction of all its runs or, while
-/// nothing is written, whose overwritten values are. The segments count these as live until then.
+/// Returns a `Kvs` whose deletes and expired values are worth a compaction of all its runs, and its
+/// overwritten values while nothing is written. The segments count these as live until then.
 pub(super) fn deleted(context: &CompactionContext<'_>, view: &View) -> Option<KvsId> {
     let is_idle = context.background.is_idle.load(Relaxed);
     let most = 1.0 - 1.0 / context.options.space_amplification_max;
