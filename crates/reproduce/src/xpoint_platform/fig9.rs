@@ -112,16 +112,25 @@ mod tests {
     use entresol_base::Picos;
     use entresol_media::model::ModelName;
 
-    use super::super::gets::curves;
+    use super::super::gets::{Beside, curves};
     use super::*;
 
     /// Returns the 99th percentiles beside the writer on both drives, in microseconds.
-    fn beside(own: Picos) -> [Vec<f64>; 2] {
+    fn beside(differs: Beside) -> [Vec<f64>; 2] {
         [ModelName::OptaneSsd, ModelName::NandP3600].map(|model| {
-            let all = row(&curves(model, own, 1).expect("every key is found").beside, p99);
-            println!("{model}, gets of {} us more: {} us", own.0 / 1_000_000, listed(&all));
+            let all = row(&curves(model, differs, 1).expect("every key is found").beside, p99);
+            println!("{model}, {differs:?}: {} us", listed(&all));
             all
         })
+    }
+
+    #[test]
+    #[ignore = "an experiment"]
+    fn slow_compactions() {
+        for compacted in [5, 10, 15, 20] {
+            let [optane, nand] = beside(Beside { compacted, ..Beside::default() });
+            println!("{compacted}: ratios {}", listed(&ratios(&nand, &optane)));
+        }
     }
 
     /// Proves the reason in `expected-failures.toml`: processor time as `RocksDB`'s does not do,
@@ -129,12 +138,12 @@ mod tests {
     #[test]
     #[ignore = "run by .ci/slow: slow tests"]
     fn slow_gets_of_195_us_more_have_the_papers_ratio_at_every_number_of_threads() {
-        let [optane, nand] = beside(Picos::ZERO);
+        let [optane, nand] = beside(Beside::default());
         let more = |all: &[f64]| all.iter().map(|us| us + 195.0).collect::<Vec<_>>();
         let ratio = ratios(&more(&nand), &more(&optane));
         println!("P3600 / Optane with 195 us more: {}", listed(&ratio));
         assert!(ratio.iter().all(|ratio| (7.0..=13.0).contains(ratio)), "{ratio:?}");
-        let [optane, nand] = beside(Picos::from_micros(5));
+        let [optane, nand] = beside(Beside { own: Picos::from_micros(5), ..Beside::default() });
         let ratio = ratios(&nand, &optane);
         println!("P3600 / Optane with 5 us more of a processor: {}", listed(&ratio));
         assert!(ratio[..6].iter().all(|ratio| *ratio > 13.0), "{ratio:?}");

@@ -11,6 +11,7 @@ use entresol_base::world::{World, WorldOptions};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::Names;
 use entresol_media::model::ModelName;
+use entresol_media::{BlockFile, BlockOptions, IoBuffer};
 use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
@@ -56,12 +57,35 @@ pub(super) struct Drives {
     pub(super) nand: Curves,
 }
 
+/// Difference of a run from ours, if a test asks what it costs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Beside {
+    /// Processor time of a get beside [`CPU_GET`].
+    pub(super) own: Picos,
+    /// Bytes that compactions read, and that they write, for each one that is put.
+    pub(super) compacted: u64,
+}
+
+/// Compactions of a leveled tree, as far as the drive sees them.
+struct Compactions {
+    file: Arc<dyn BlockFile>,
+    /// Bytes a second that they read, and that they write.
+    bytes_s: u64,
+}
+
+/// Threads that compact at the same time, and bytes that they write at once: `bytes_per_sync`.
+const COMPACTING: u64 = 16;
+const BURST: u64 = 8 << 20;
+/// Bytes of a request to the drive.
+const PIECE: u64 = 128 << 10;
+const SCRATCH: u64 = 128 << 20;
+
 /// Stores, and the state that their clients share.
 struct Stores {
     world: World,
     processors: Processors,
-    /// Processor time of a get beside [`CPU_GET`].
     own: Picos,
+    compactions: Option<Compactions>,
     kvs: Vec<Kvs>,
     names: Names,
     values: ValueMaker,
@@ -129,6 +153,31 @@ impl Stores {
     }
 }
 
+impl Compactions {
+    /// Reads and writes one thread's part of each burst, until `is_over` is set.
+    fn run(&self, world: &World, number: u64, is_over: &AtomicBool) -> Result<(), String> {
+        let period = Picos(BURST * 1_000_000_000_000 / self.bytes_s);
+        let mut piece = IoBuffer::new(PIECE as usize);
+        let (mut due, mut at) = (world.now(), number * (SCRATCH / COMPACTING));
+        let end = at + SCRATCH / COMPACTING;
+        while !is_over.load(Relaxed) {
+            for _ in 0..BURST / PIECE / COMPACTING {
+                self.file.read_at(at, &mut piece).map_err(text)?;
+                self.file.write_at(at, &piece).map_err(text)?;
+                at += PIECE;
+                if at == end {
+                    at -= SCRATCH / COMPACTING;
+                }
+            }
+            due = due.after(period);
+            if due > world.now() {
+                world.wait_until(due);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Runs `threads` readers, alone or beside the writer.
 fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point, String> {
     let world = &stores.world;
@@ -138,6 +187,16 @@ fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point
         let (stores, is_over, rng) = (stores.clone(), is_over.clone(), rng("writer"));
         thread::spawn("writer", move || stores.update(&is_over, rng))
     });
+    let compacting: Vec<_> = (0..COMPACTING)
+        .filter(|_| has_writer && stores.compactions.is_some())
+        .map(|number| {
+            let (stores, is_over) = (stores.clone(), is_over.clone());
+            thread::spawn("compaction", move || {
+                let all = stores.compactions.as_ref();
+                all.map_or(Ok(()), |it| it.run(&stores.world, number, &is_over))
+            })
+        })
+        .collect();
     let begun = world.now();
     let each = (GETS * THREADS_WHOLE / (threads as u64).max(THREADS_WHOLE)).max(1);
     let readers: Vec<_> = (0..threads)
@@ -155,11 +214,14 @@ fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point
     if let Some(writer) = writer {
         writer.join().map_err(|_| "the writer has panicked")??;
     }
+    for thread in compacting {
+        thread.join().map_err(|_| "a compaction has panicked")??;
+    }
     Ok(Point { per_second, times })
 }
 
-/// Runs all numbers of threads on a drive. A get takes `own` of a processor more than ours.
-pub(super) fn curves(model: ModelName, own: Picos, seed: u64) -> Result<Curves, String> {
+/// Runs all numbers of threads on a drive.
+pub(super) fn curves(model: ModelName, differs: Beside, seed: u64) -> Result<Curves, String> {
     let world = World::new(WorldOptions { steps_max: None, ..WorldOptions::seeded(seed) });
     let within = world.clone();
     let ran = world.run(move || {
@@ -171,7 +233,8 @@ pub(super) fn curves(model: ModelName, own: Picos, seed: u64) -> Result<Curves, 
         let stores = Stores {
             world: within.clone(),
             processors: Processors::new(&within, CORES),
-            own,
+            own: differs.own,
+            compactions: compactions(&disk, differs.compacted)?,
             kvs: opened
                 .iter()
                 .map(|store| store.kvs(KVS))
@@ -191,6 +254,17 @@ pub(super) fn curves(model: ModelName, own: Picos, seed: u64) -> Result<Curves, 
         Ok(Curves { reading, beside })
     });
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
+}
+
+/// Prepares compactions that write so many bytes for each one that is put.
+fn compactions(disk: &Disk, compacted: u64) -> Result<Option<Compactions>, String> {
+    if compacted == 0 {
+        return Ok(None);
+    }
+    let options = BlockOptions { create: Some(SCRATCH), ..BlockOptions::default() };
+    let file = disk.root().open_block_file("compacted", &options).map_err(text)?;
+    let bytes_s = compacted * UPDATES_S * (KEY_BYTES + VALUE_BYTES) as u64;
+    Ok(Some(Compactions { file, bytes_s }))
 }
 
 const KVS: &str = "keys";
@@ -240,7 +314,7 @@ pub(super) fn drives(settings: &Settings) -> Ran {
         return Arc::clone(drives);
     }
     let both = || {
-        let of = |model| curves(model, Picos::ZERO, settings.seed);
+        let of = |model| curves(model, Beside::default(), settings.seed);
         Ok(Drives { optane: of(ModelName::OptaneSsd)?, nand: of(ModelName::NandP3600)? })
     };
     let drives = Arc::new(both());
