@@ -112,31 +112,40 @@ mod tests {
     use entresol_base::Picos;
     use entresol_media::model::ModelName;
 
-    use super::super::gets::curves;
+    use super::super::gets::{Beside, Leveled, curves};
     use super::*;
 
     /// Returns the 99th percentiles beside the writer on both drives, in microseconds.
-    fn beside(own: Picos) -> [Vec<f64>; 2] {
+    fn beside(differs: Beside) -> [Vec<f64>; 2] {
         [ModelName::OptaneSsd, ModelName::NandP3600].map(|model| {
-            let all = row(&curves(model, own, 1).expect("every key is found").beside, p99);
-            println!("{model}, gets of {} us more: {} us", own.0 / 1_000_000, listed(&all));
+            let all = row(&curves(model, differs, 1).expect("every key is found").beside, p99);
+            println!("{model}, {differs:?}: {} us", listed(&all));
             all
         })
     }
 
-    /// Proves the reason in `expected-failures.toml`: processor time as `RocksDB`'s does not do,
-    /// and one time of each get does at every number of threads.
+    /// `RocksDB`'s compactions as published. Files of 64 MiB are written at their end, since its
+    /// page of flash benchmarks (wiki, 2014) sets no `bytes_per_sync`; that page compresses from
+    /// level 2 on. The compaction statistics in its tuning guide (2015) have 5.1 and 7.6 bytes
+    /// written for each that enters levels 1 and 2, which hold a shard of 10 GB, so 2 (1 + 5.1) +
+    /// 7.6 for each compressed one that is put, and 690 GB read for 719 written. A thread writes
+    /// 183 MB a second (`overwrite` with 7.3, its author's results in mytools, 2022).
+    const ROCKSDB: Leveled =
+        Leveled { written_for_ten: 198, thread_bytes_s: 183_000_000, burst: 64 << 20 };
+
+    /// Proves the reason in `expected-failures.toml`: with `RocksDB`'s compactions beside the gets
+    /// the ratio is the paper's at every number of threads. Processor time as `RocksDB`'s does not
+    /// do.
     #[test]
     #[ignore = "run by .ci/slow: slow tests"]
-    fn slow_gets_of_195_us_more_have_the_papers_ratio_at_every_number_of_threads() {
-        let [optane, nand] = beside(Picos::ZERO);
-        let more = |all: &[f64]| all.iter().map(|us| us + 195.0).collect::<Vec<_>>();
-        let ratio = ratios(&more(&nand), &more(&optane));
-        println!("P3600 / Optane with 195 us more: {}", listed(&ratio));
-        assert!(ratio.iter().all(|ratio| (7.0..=13.0).contains(ratio)), "{ratio:?}");
-        let [optane, nand] = beside(Picos::from_micros(5));
+    fn slow_beside_rocksdbs_compactions_gets_have_the_papers_ratio_at_every_number_of_threads() {
+        let [optane, nand] = beside(Beside { own: Picos::from_micros(5), ..Beside::default() });
         let ratio = ratios(&nand, &optane);
         println!("P3600 / Optane with 5 us more of a processor: {}", listed(&ratio));
         assert!(ratio[..6].iter().all(|ratio| *ratio > 13.0), "{ratio:?}");
+        let [optane, nand] = beside(Beside { leveled: ROCKSDB, ..Beside::default() });
+        let ratio = ratios(&nand, &optane);
+        println!("P3600 / Optane with compactions: {}", listed(&ratio));
+        assert!(ratio.iter().all(|ratio| (7.0..=13.0).contains(ratio)), "{ratio:?}");
     }
 }

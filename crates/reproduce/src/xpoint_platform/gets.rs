@@ -11,6 +11,7 @@ use entresol_base::world::{World, WorldOptions};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::Names;
 use entresol_media::model::ModelName;
+use entresol_media::{Access, BlockFile, BlockOptions, IoBuffer, IoRequest};
 use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
@@ -56,12 +57,46 @@ pub(super) struct Drives {
     pub(super) nand: Curves,
 }
 
+/// Difference of a run from ours, if a test asks what it costs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Beside {
+    /// Processor time of a get beside [`CPU_GET`].
+    pub(super) own: Picos,
+    pub(super) leveled: Leveled,
+}
+
+/// Compactions of a leveled tree beside the writer, as far as the drive sees them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Leveled {
+    /// Bytes that they write for ten that are put; they read as many. None run if this is 0.
+    pub(super) written_for_ten: u64,
+    /// Bytes that one thread writes in a second.
+    pub(super) thread_bytes_s: u64,
+    /// Bytes that a thread hands to the drive at once.
+    pub(super) burst: u64,
+}
+
+/// Bytes of one of their requests: what Linux reads ahead, and what a P3600 takes at most.
+const PIECE: u64 = 128 << 10;
+/// Bytes of a file that they write.
+const COMPACTED: u64 = 64 << 20;
+/// Time that a point takes at least if they run.
+const POINT: Picos = Picos(1_000_000_000_000);
+
+/// Compactions under way.
+struct Compactions {
+    files: Vec<Arc<dyn BlockFile>>,
+    burst: u64,
+    /// Mean time in which each thread has read and written a piece.
+    period: Picos,
+}
+
 /// Stores, and the state that their clients share.
 struct Stores {
     world: World,
     processors: Processors,
-    /// Processor time of a get beside [`CPU_GET`].
     own: Picos,
+    compactions: Option<Compactions>,
     kvs: Vec<Kvs>,
     names: Names,
     values: ValueMaker,
@@ -93,11 +128,12 @@ impl Stores {
         self.kvs[number as usize % STORES].put(&key, &value).map(drop).map_err(text)
     }
 
-    /// Reads random keys and returns the response times.
-    fn read(&self, count: u64, mut rng: Rng) -> Result<Histogram, String> {
+    /// Reads random keys, so many and for so long at least, and returns the response times.
+    fn read(&self, count: u64, least: Picos, mut rng: Rng) -> Result<Histogram, String> {
         let mut times = Histogram::new();
+        let until = self.world.now().after(least);
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        for _ in 0..count {
+        while times.count() < count || self.world.now() < until {
             let number = rng.below(KEYS);
             key.clear();
             value.clear();
@@ -129,6 +165,59 @@ impl Stores {
     }
 }
 
+impl Compactions {
+    /// Prepares as many threads as it takes.
+    fn new(disk: &Disk, leveled: Leveled) -> Result<Compactions, String> {
+        let Leveled { written_for_ten, thread_bytes_s, burst } = leveled;
+        let bytes_s = written_for_ten * UPDATES_S * (KEY_BYTES + VALUE_BYTES) as u64 / 10;
+        let threads = bytes_s.div_ceil(thread_bytes_s);
+        let period = Picos(PIECE * threads * 1_000_000_000_000 / bytes_s);
+        let options = BlockOptions { create: Some(COMPACTED), ..BlockOptions::default() };
+        let files = (0..threads)
+            .map(|it| disk.root().open_block_file(&format!("compacted-{it}"), &options))
+            .collect::<Result<_, _>>()
+            .map_err(text)?;
+        Ok(Compactions { files, burst, period })
+    }
+
+    /// Reads one piece after the other and hands over what it has written in bursts, until
+    /// `is_over` is set.
+    fn run(&self, world: &World, number: usize, is_over: &AtomicBool) -> Result<(), String> {
+        let file = &self.files[number];
+        let pieces = self.burst / PIECE;
+        let mut queue = Arc::clone(file).queue(pieces as usize).map_err(text)?;
+        let mut piece = IoBuffer::new(PIECE as usize);
+        // Threads hand over at different times.
+        let apart = self.period.0 * pieces / self.files.len() as u64;
+        let (mut due, mut read) = (world.now().after(Picos(apart * number as u64)), 0);
+        let (mut done, mut rng) = (Vec::new(), world.rng(&format!("compaction {number}")));
+        while !is_over.load(Relaxed) {
+            if due > world.now() {
+                world.wait_until(due);
+            }
+            // Threads are not in step: their distances are drawn from 0 to twice the mean.
+            due = due.after(Picos(rng.below(2 * self.period.0)));
+            file.read_at(read * PIECE % COMPACTED, &mut piece).map_err(text)?;
+            read += 1;
+            if read % pieces > 0 {
+                continue;
+            }
+            while queue.in_flight() > 0 {
+                queue.wait(None).map_err(text)?;
+                queue.reap(&mut done);
+            }
+            for written in read - pieces..read {
+                let (offset, buffer) = (written * PIECE % COMPACTED, queue.buffer(PIECE as usize));
+                let write = IoRequest { access: Access::Write, offset, buffer, token: written };
+                queue.submit(write).map_err(|_| "the queue is full")?;
+            }
+            queue.kick().map_err(text)?;
+            done.drain(..).try_for_each(|it| it.result.map(drop)).map_err(text)?;
+        }
+        Ok(())
+    }
+}
+
 /// Runs `threads` readers, alone or beside the writer.
 fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point, String> {
     let world = &stores.world;
@@ -138,12 +227,23 @@ fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point
         let (stores, is_over, rng) = (stores.clone(), is_over.clone(), rng("writer"));
         thread::spawn("writer", move || stores.update(&is_over, rng))
     });
+    let compacting = stores.compactions.as_ref().filter(|_| has_writer);
+    let least = compacting.map_or(Picos::ZERO, |_| POINT);
+    let compacting: Vec<_> = (0..compacting.map_or(0, |all| all.files.len()))
+        .map(|number| {
+            let (stores, is_over) = (stores.clone(), is_over.clone());
+            thread::spawn("compaction", move || {
+                let all = stores.compactions.as_ref();
+                all.map_or(Ok(()), |it| it.run(&stores.world, number, &is_over))
+            })
+        })
+        .collect();
     let begun = world.now();
     let each = (GETS * THREADS_WHOLE / (threads as u64).max(THREADS_WHOLE)).max(1);
     let readers: Vec<_> = (0..threads)
         .map(|number| {
             let (stores, rng) = (stores.clone(), rng(&format!("reader {number}")));
-            thread::spawn("reader", move || stores.read(each, rng))
+            thread::spawn("reader", move || stores.read(each, least, rng))
         })
         .collect();
     let mut times = Histogram::new();
@@ -155,11 +255,14 @@ fn point(stores: &Arc<Stores>, threads: usize, has_writer: bool) -> Result<Point
     if let Some(writer) = writer {
         writer.join().map_err(|_| "the writer has panicked")??;
     }
+    for thread in compacting {
+        thread.join().map_err(|_| "a compaction has panicked")??;
+    }
     Ok(Point { per_second, times })
 }
 
-/// Runs all numbers of threads on a drive. A get takes `own` of a processor more than ours.
-pub(super) fn curves(model: ModelName, own: Picos, seed: u64) -> Result<Curves, String> {
+/// Runs all numbers of threads on a drive.
+pub(super) fn curves(model: ModelName, differs: Beside, seed: u64) -> Result<Curves, String> {
     let world = World::new(WorldOptions { steps_max: None, ..WorldOptions::seeded(seed) });
     let within = world.clone();
     let ran = world.run(move || {
@@ -168,10 +271,12 @@ pub(super) fn curves(model: ModelName, own: Picos, seed: u64) -> Result<Curves, 
         let disk = Disk::new(&within, options).map_err(text)?;
         load(&within, &disk, seed)?;
         let opened = open(&within, &disk)?;
+        let leveled = Some(differs.leveled).filter(|it| it.written_for_ten > 0);
         let stores = Stores {
             world: within.clone(),
             processors: Processors::new(&within, CORES),
-            own,
+            own: differs.own,
+            compactions: leveled.map(|it| Compactions::new(&disk, it)).transpose()?,
             kvs: opened
                 .iter()
                 .map(|store| store.kvs(KVS))
@@ -182,7 +287,7 @@ pub(super) fn curves(model: ModelName, own: Picos, seed: u64) -> Result<Curves, 
         };
         let stores = Arc::new(stores);
         // A first round of reads brings the keys into memory.
-        stores.read(KEYS / 5, within.rng("first"))?;
+        stores.read(KEYS / 5, Picos::ZERO, within.rng("first"))?;
         let all = |has_writer| -> Result<Vec<Point>, String> {
             THREADS.iter().map(|&threads| point(&stores, threads, has_writer)).collect()
         };
@@ -240,7 +345,7 @@ pub(super) fn drives(settings: &Settings) -> Ran {
         return Arc::clone(drives);
     }
     let both = || {
-        let of = |model| curves(model, Picos::ZERO, settings.seed);
+        let of = |model| curves(model, Beside::default(), settings.seed);
         Ok(Drives { optane: of(ModelName::OptaneSsd)?, nand: of(ModelName::NandP3600)? })
     };
     let drives = Arc::new(both());
