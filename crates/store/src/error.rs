@@ -189,8 +189,9 @@ pub enum StoreError {
     },
     /// A value lies in a segment that the store does not have.
     #[error(
-        "a value is in {}, which is missing or damaged: bring the file back, or its volume. \
-         `store check` lists what is lost otherwise, and `store salvage` copies the rest",
+        "a value is in {}: if a volume of the store is missing, bring it back; otherwise the file \
+         is missing or damaged, `store check` lists what is lost, and `store salvage` copies the \
+         rest",
         of_segment(SegmentNumber(*number))
     )]
     NoSegment {
