@@ -105,18 +105,22 @@ pub(crate) fn judged(
 /// Returns standard input.
 ///
 /// # Errors
-/// Fails if it is closed. Whatever reads it would else find an empty input: when a program begins,
-/// its runtime opens `/dev/null` in the place of a standard descriptor that is closed, for reading
-/// and writing. Shells open it for reading alone.
+/// Fails if it is closed, or not open for reading. Whatever reads it would else find an empty
+/// input: when a program begins, its runtime opens `/dev/null` in the place of a standard
+/// descriptor that is closed, for reading and writing. Shells open it for reading alone.
 pub(crate) fn input() -> anyhow::Result<Stdin> {
-    match files::is_null_for_both(rustix::stdio::stdin()) {
-        Ok(false) => Ok(io::stdin()),
-        Ok(true) => Err(anyhow!(
-            "standard input is closed, or is /dev/null opened for writing too: connect it to what \
-             is to be read, or to nothing with `</dev/null`"
-        )),
-        Err(error) => Err(anyhow!("cannot look at standard input: {error}")),
+    let descriptor = rustix::stdio::stdin();
+    let failed = |error| anyhow!("cannot look at standard input: {error}");
+    let advice = "connect it to what is to be read, or to nothing with `</dev/null`";
+    if !files::is_for_reading(descriptor).map_err(failed)? {
+        return Err(anyhow!("standard input is not open for reading: {advice}"));
     }
+    if files::is_null_for_both(descriptor).map_err(failed)? {
+        return Err(anyhow!(
+            "standard input is closed, or is /dev/null opened for writing too: {advice}"
+        ));
+    }
+    Ok(io::stdin())
 }
 
 /// Prints text on standard error, if it can be written.

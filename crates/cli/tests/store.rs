@@ -494,6 +494,9 @@ fn a_closed_input_is_not_an_empty_one() {
         let refused = failed(&shell(&line, scratch.path()), 2);
         assert!(refused.contains("standard input is closed"), "{refused}");
     }
+    let line = "\"$E\" store put data key --file - 0>written";
+    let refused = failed(&shell(line, scratch.path()), 2);
+    assert!(refused.contains("standard input is not open for reading"), "{refused}");
     assert_eq!(done(&store("get", &place, &["key"])), "value\n");
     let line = "\"$E\" user add ada --auth-file users <&-";
     let refused = failed(&shell(line, scratch.path()), 2);

@@ -119,6 +119,15 @@ pub fn is_null_for_both(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(descriptor)?.contains(OFlags::RDWR))
 }
 
+/// Returns true if the descriptor was opened for reading.
+///
+/// # Errors
+/// If it cannot be looked at.
+pub fn is_for_reading(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    let flags = rustix::fs::fcntl_getfl(descriptor)?;
+    Ok(flags & OFlags::RWMODE != OFlags::WRONLY && !flags.contains(OFlags::PATH))
+}
+
 /// Returns true if the path is a directory.
 #[must_use]
 pub fn is_directory(path: &Path) -> bool {
@@ -419,6 +428,10 @@ mod tests {
             let file = File::options().read(true).write(writes).open(path).expect("opens");
             is_null_for_both(file.as_fd()).expect("a descriptor")
         };
+        let write_only = File::options().write(true).open("/dev/null").expect("opens");
+        assert!(!is_for_reading(write_only.as_fd()).expect("a descriptor"));
+        let read_only = File::open("/dev/null").expect("opens");
+        assert!(is_for_reading(read_only.as_fd()).expect("a descriptor"));
         assert!(is("/dev/null", true));
         assert!(!is("/dev/null", false) && !is("/dev/zero", true) && !is("/", false));
     }

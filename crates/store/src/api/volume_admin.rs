@@ -77,8 +77,8 @@ impl Kvdb {
     /// background; another call goes on. The home keeps the manifest.
     ///
     /// # Errors
-    /// Fails if there is no such volume, if the others have no room for its data, or if it is the
-    /// last one.
+    /// Fails if there is no such volume, if the others have no room for its data, if it is the last
+    /// one, or if a file with values is missing, which may be one of its.
     pub fn retire_volume(
         &self,
         directory: &Arc<dyn Directory>,
@@ -89,6 +89,7 @@ impl Kvdb {
         core.reports.check_outside("retire_volume")?;
         let held = volume_at(&core.files.volumes, directory.path())?;
         check_not_last(&core.files.volumes, &held)?;
+        core.files.check_has_segments()?;
         let bytes = held.used();
         core.files.volumes.check_room_beside(&held, bytes)?;
         set_retiring(&core.files, &held)?;

@@ -127,6 +127,7 @@ impl Kvdb {
         {
             return self.kvs(&kvs.name).map(|_| None);
         }
+        core.files.check_has_segments()?;
         let LogState { first_segment, flushed, .. } = manifest.log;
         manifest.log = LogState { first_segment, flushed, durable: flushed };
         manifest.seconds = manifest.seconds.max(core.files.time.now().0);

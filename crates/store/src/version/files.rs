@@ -50,6 +50,18 @@ impl Files {
         StoreError::KvsDropped { name: name.unwrap_or_else(|| format!("number {}", kvs.0)) }
     }
 
+    /// Refuses to go on where a segment of values is missing: neither a copy of the store nor one
+    /// volume less could have it.
+    ///
+    /// # Errors
+    /// Fails if a segment that the manifest names could not be opened.
+    pub(crate) fn check_has_segments(&self) -> Result<(), StoreError> {
+        let manifest = self.manifest.lock();
+        let view = self.current.get();
+        let missing = manifest.segments().find(|number| !view.segments.contains_key(number));
+        missing.map_or(Ok(()), |number| Err(StoreError::NoSegment { number: number.0 }))
+    }
+
     /// Creates a segment for values that are moved. Its name is not durable yet.
     ///
     /// # Errors

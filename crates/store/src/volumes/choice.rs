@@ -160,12 +160,17 @@ impl Volumes {
         let mut looked_at = Vec::new();
         for (class, kept) in classes {
             let of_class = all.iter().filter(|it| it.class == class && !it.is_retiring());
-            let with_room = of_class.map(|place| (place.room(), place));
-            let Some((room, place)) = with_room.max_by_key(|(room, _)| *room) else { continue };
+            let with_room = of_class.map(|place| {
+                let merging = if is_for_writes { place.merging.load(Relaxed) } else { 0 };
+                (place.room(), self.reserve_of(place), merging, place)
+            });
+            // Volumes of one class may have reserves of different sizes.
+            let most = with_room.max_by_key(|(room, reserve, merging, _)| {
+                (room.map(|room| room.saturating_sub(reserve + merging)), *room)
+            });
+            let Some((room, reserve, merging, place)) = most else { continue };
             let fill = if kept > 0.0 { self.fill(class) } else { None };
             let kept = fill.map_or(0, |fill| (fill.bytes as f64 * kept) as u64);
-            let merging = if is_for_writes { place.merging.load(Relaxed) } else { 0 };
-            let reserve = self.reserve_of(place);
             let needed = bytes.saturating_add((reserve + merging).max(kept));
             if room.is_none_or(|room| room >= needed) {
                 return Ok(place.clone());

@@ -374,6 +374,10 @@ fn a_store_without_a_segment_of_values_has_everything_else() {
         assert!(!lost.is_empty() && lost.len() < state.len(), "{} are lost", lost.len());
         store.compact().expect("room");
         assert_eq!(lost_of(&store), lost, "compacted");
+        let copy = Disk::new(&world, DiskOptions::default()).expect("a disk");
+        let copied = store.checkpoint(&copy.root(), &mut |_| ControlFlow::Continue(()));
+        let error = copied.expect_err("it would lack a file").to_string();
+        assert!(error.contains(&segment) && copy.contents().is_empty(), "{error}");
         store.close().expect("durable");
 
         aside("aside", &segment);

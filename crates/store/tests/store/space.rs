@@ -328,3 +328,27 @@ fn overwrites_behind_an_opening_take_no_more_space_than_promised() {
 fn a_held_snapshot_does_not_stop_writers() {
     overwrite_seeded(uniform, Midst::Snapshot);
 }
+
+/// Of two volumes of a class, one is small and has a large reserve, so that nothing may be written
+/// there. It must not be taken for the one with most room.
+#[test]
+fn a_volume_that_is_smaller_than_its_reserve_does_not_keep_writes_from_another() {
+    in_world(|world, disk| {
+        let small = Disk::new(&world, DiskOptions::default()).expect("a disk");
+        small.inject(FaultPlan { capacity: Some(7 << 20), ..FaultPlan::default() });
+        let volume = |disk: &Disk, bytes_max| Volume {
+            class: MediaClass::Capacity,
+            directory: disk.root(),
+            bytes_max,
+        };
+        let volumes = [volume(&disk, Some(8 << 20)), volume(&small, None)];
+        let options = KvdbOptions { reserve_bytes: 8 << 20, ..options() };
+        let store = Kvdb::create_on(&volumes, options, Arc::new(world)).expect("a store");
+        let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+        let value = vec![7; 64 << 10];
+        let written = (0..200).take_while(|number| kvs.put(&key(*number), &value).is_ok());
+        let written = written.count();
+        assert!(written >= 64, "{written} values of 64 KiB found room");
+        store.close().expect("durable");
+    });
+}
