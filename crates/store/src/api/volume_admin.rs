@@ -89,7 +89,7 @@ impl Kvdb {
         core.reports.check_outside("retire_volume")?;
         let held = volume_at(&core.files.volumes, directory.path())?;
         check_not_last(&core.files.volumes, &held)?;
-        core.files.check_has_segments()?;
+        core.files.whole()?;
         let bytes = held.used();
         core.files.volumes.check_room_beside(&held, bytes)?;
         set_retiring(&core.files, &held)?;

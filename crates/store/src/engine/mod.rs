@@ -2,7 +2,7 @@
 //! and read, the opening of a store, and the threads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
@@ -56,8 +56,6 @@ pub(crate) struct Core {
 #[derive(Default)]
 pub(crate) struct Reports {
     inside: Mutex<Vec<ThreadId>>,
-    /// Number of these threads, so that most calls need no lock.
-    count: AtomicUsize,
 }
 
 impl Reports {
@@ -68,10 +66,8 @@ impl Reports {
             fn drop(&mut self) {
                 let me = thread::current_id();
                 self.0.inside.lock().retain(|it| *it != me);
-                self.0.count.fetch_sub(1, Relaxed);
             }
         }
-        self.count.fetch_add(1, Relaxed);
         self.inside.lock().push(thread::current_id());
         let _leave = Leave(self);
         callback()
@@ -82,9 +78,7 @@ impl Reports {
     /// # Errors
     /// Fails if this thread is in such a callback.
     pub(crate) fn check_outside(&self, call: &'static str) -> Result<(), StoreError> {
-        // A thread sees what it has counted itself.
-        let is_inside =
-            self.count.load(Relaxed) > 0 && self.inside.lock().contains(&thread::current_id());
+        let is_inside = self.inside.lock().contains(&thread::current_id());
         if is_inside { Err(StoreError::WithinReport { call }) } else { Ok(()) }
     }
 }

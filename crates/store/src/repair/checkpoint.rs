@@ -118,16 +118,12 @@ impl Kvdb {
         if !go_on() || !core.flush_all(&mut go_on)? {
             return Ok(None);
         }
-        let (mut manifest, view) = {
-            let manifest = core.files.manifest.lock();
-            (manifest.clone(), core.files.current.get())
-        };
+        let (mut manifest, view) = core.files.whole()?;
         if let Some(kvs) =
             manifest.kvs.iter().find(|kvs| core.files.unreadable.contains_key(&KvsId(kvs.id)))
         {
             return self.kvs(&kvs.name).map(|_| None);
         }
-        core.files.check_has_segments()?;
         let LogState { first_segment, flushed, .. } = manifest.log;
         manifest.log = LogState { first_segment, flushed, durable: flushed };
         manifest.seconds = manifest.seconds.max(core.files.time.now().0);

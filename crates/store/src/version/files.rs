@@ -50,16 +50,18 @@ impl Files {
         StoreError::KvsDropped { name: name.unwrap_or_else(|| format!("number {}", kvs.0)) }
     }
 
-    /// Refuses to go on where a segment of values is missing: neither a copy of the store nor one
-    /// volume less could have it.
+    /// Returns the manifest and its view, with all segments of values: neither a copy of the store
+    /// nor one volume less could have a missing one.
     ///
     /// # Errors
     /// Fails if a segment that the manifest names could not be opened.
-    pub(crate) fn check_has_segments(&self) -> Result<(), StoreError> {
+    pub(crate) fn whole(&self) -> Result<(Manifest, Arc<View>), StoreError> {
         let manifest = self.manifest.lock();
         let view = self.current.get();
-        let missing = manifest.segments().find(|number| !view.segments.contains_key(number));
-        missing.map_or(Ok(()), |number| Err(StoreError::NoSegment { number: number.0 }))
+        match manifest.segments().find(|number| !view.segments.contains_key(number)) {
+            Some(number) => Err(StoreError::NoSegment { number: number.0 }),
+            None => Ok((manifest.clone(), view)),
+        }
     }
 
     /// Creates a segment for values that are moved. Its name is not durable yet.

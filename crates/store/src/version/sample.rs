@@ -147,8 +147,7 @@ impl LiveEstimate {
             let overlap = Overlap::of(runs);
             all.bytes += overlap.live.0 as u64;
             all.inline_bytes += overlap.live.1 as u64;
-            let inline = (overlap.inline - overlap.live.1).max(0.0) as u64;
-            all.superseded.inline.insert(*kvs, inline);
+            all.superseded.inline.insert(*kvs, overlap.superseded_inline());
             let all_runs = bytes_of(runs.iter());
             let superseded = (all_runs as f64 * overlap.repeated()) as u64;
             all.superseded.runs.insert(*kvs, superseded);
@@ -176,8 +175,7 @@ impl LiveEstimate {
 pub(crate) fn superseded_in(runs: &[ViewRun]) -> Option<u64> {
     let overlap = Overlap::of(runs);
     let values: u64 = overlap.superseded.values().sum();
-    let inline = (overlap.inline - overlap.live.1).max(0.0) as u64;
-    overlap.is_known.then_some(values + inline)
+    overlap.is_known.then_some(values + overlap.superseded_inline())
 }
 
 /// Overlap of the runs of one `Kvs`.
@@ -212,6 +210,11 @@ impl Overlap {
             }
         }
         overlap
+    }
+
+    /// Returns the superseded bytes that lie beside their keys.
+    fn superseded_inline(&self) -> u64 {
+        (self.inline - self.live.1).max(0.0) as u64
     }
 
     /// Returns the share of versions that newer ones of the same keys supersede.

@@ -212,12 +212,12 @@ const RESERVE_PARTS: u64 = 4;
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Writes records through a buffer, from which they are copied to the segment. Large values are
-/// written from where they lie.
+/// written from where they lie. Returns the offset behind them.
 fn write_records(
     drafts: &[Draft<'_>],
     segment: &Segment,
     (mut offset, first): (u64, Sequence),
-) -> Result<(), StoreError> {
+) -> Result<u64, StoreError> {
     // Taken out and put back: in a simulated world, threads share it.
     let mut scratch = SCRATCH.take();
     scratch.clear();
@@ -238,11 +238,12 @@ fn write_records(
     }
     if !scratch.is_empty() {
         segment.write(offset, &scratch)?;
+        offset += scratch.len() as u64;
     }
     if scratch.capacity() <= SCRATCH_BYTES_MAX {
         SCRATCH.set(scratch);
     }
-    Ok(())
+    Ok(offset)
 }
 
 /// Returns the bytes of a segment in the reserve of a volume, unless a write needs more.
@@ -483,10 +484,9 @@ impl Log {
         let segment = generation.segment(*place)?;
         // The cache lines that the memtable needs are fetched while the records are written.
         let first_hash = drafts.first().map_or(0, |draft| generation.prepare(draft));
-        let bytes: u64 = drafts.iter().map(Draft::bytes).sum();
-        write_records(drafts, segment, (*offset, *first))?;
+        let end = write_records(drafts, segment, (*offset, *first))?;
         if segment.is_persistent_memory() {
-            segment.persist(*offset, bytes)?;
+            segment.persist(*offset, end - offset)?;
         }
         if !mutation_site!("what is cached of a key goes before its write is seen") {
             before_seen();
