@@ -3,16 +3,22 @@
 use std::sync::Arc;
 
 use entresol_base::world::{Preemption, World};
-use entresol_simulated::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 
 use super::super::options;
-use super::{Told, all, create, in_world, key, require, text};
+use super::{Told, all, create, in_world, key, on_disk, open, require, text};
 use crate::names::MANIFEST;
 use crate::{Kvdb, KvsOptions, check};
 
 /// Returns the disk as a process that is killed leaves it: with everything that it wrote.
 pub(super) fn killed(world: &World, disk: &Disk) -> Result<Disk, String> {
     disk.reopen(world, DiskOptions::default()).map_err(text)
+}
+
+/// Offset of a byte in the value of one of the writes of a new store, each of a key of 7 bytes and a
+/// value of 30.
+fn middle_of_write(number: u32) -> u64 {
+    4096 + u64::from(number) * (24 + 7 + 30) + 40
 }
 
 /// A bit has flipped in a write that a sync had made durable. No older state is answered, and
@@ -27,10 +33,9 @@ pub(super) fn synced_tail() -> Told {
         let expected = all(&kvs)?;
         let segment = disk.contents().into_keys().find(|name| name.ends_with(".segment"));
         let segment = segment.ok_or("there is no segment")?;
-        let record = 24 + 7 + 30;
-        for (number, at) in (0..4).map(|number| (number, 4096 + number * record + 40)) {
+        for number in 0..4 {
             let left = killed(world, disk)?;
-            left.flip(&segment, at, 3).map_err(text)?;
+            left.flip(&segment, middle_of_write(number), 3).map_err(text)?;
             let clock = Arc::new(world.clone());
             let opened = Kvdb::open_read_only(left.root(), options(), clock);
             require(opened.is_err(), format!("damage of write {number} is not told"))?;
@@ -43,6 +48,34 @@ pub(super) fn synced_tail() -> Told {
         let found = all(&store.kvs("one").map_err(text)?)?;
         require(found == expected, "what was synced is not there")
     })
+}
+
+/// A bit has flipped in a write of a store that was closed, and a power cut has taken what was not
+/// synced since. The manifest alone says then that the write was durable.
+pub(super) fn closed_tail() -> Told {
+    for sector in [SectorSize::default(), SectorSize::Line] {
+        let disk = DiskOptions { sector, ..DiskOptions::default() };
+        on_disk(Preemption::Never, disk, |world, disk| {
+            let (store, kvs) = create(world, disk)?;
+            for number in 0..4 {
+                kvs.put(&key(number), &[7; 30]).map_err(text)?;
+            }
+            store.close().map_err(text)?;
+            let left = || disk.image(&vec![0; disk.units().len()]);
+            let segment = disk.contents().into_keys().find(|name| name.ends_with(".segment"));
+            let segment = segment.ok_or("there is no segment")?;
+            for number in 0..4 {
+                let left = left();
+                left.flip(&segment, middle_of_write(number), 3).map_err(text)?;
+                let clock = Arc::new(world.clone());
+                let opened = Kvdb::open_read_only(left.root(), options(), clock);
+                require(opened.is_err(), format!("damage of write {number} is not told"))?;
+            }
+            let found = all(&open(world, &left())?.1)?.len();
+            require(found == 4, format!("{found} of 4 writes are there without damage"))
+        })?;
+    }
+    Ok(())
 }
 
 /// Names of all `Kvs`, or an error.
@@ -91,7 +124,7 @@ pub(super) fn torn_edit() -> Told {
             require(names_of(world, &left)? == ["one", "two"], "a torn edit has an effect")?;
             let report = check(&left.root(), &mut |_| {}).map_err(text)?;
             require(report.is_whole(), format!("{:?}", report.findings))?;
-            let (store, _) = super::open(world, &left)?;
+            let (store, _) = open(world, &left)?;
             store.create_kvs("four", KvsOptions::default()).map_err(text)?;
             let names = names_of(world, &killed(world, &left)?)?;
             require(names == ["one", "two", "four"], format!("there are {names:?}"))

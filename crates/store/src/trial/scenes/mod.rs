@@ -40,7 +40,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All scenes, by name.
-pub(crate) const ALL: [(&str, Scene); 63] = [
+pub(crate) const ALL: [(&str, Scene); 64] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is flushed is not missed", together::put_while_flushed),
     ("no write is kept waiting for a sync for longer than promised", late_syncs),
@@ -82,6 +82,7 @@ pub(crate) const ALL: [(&str, Scene); 63] = [
     ("a prefix is not removed with what is put meanwhile", together::prefixes_and_puts),
     ("deleted keys stay deleted in compactions of some runs", partial_compactions),
     ("damage of what was synced is told", damaged::synced_tail),
+    ("damage of what was closed is told", damaged::closed_tail),
     ("damage of edits of the manifest is told", damaged::edits),
     ("a torn edit of the manifest has no effect", damaged::torn_edit),
     ("crashes while the manifest is edited", crashed::edited),
