@@ -12,6 +12,7 @@ mod profile;
 mod renamed;
 mod reproduce;
 mod serve;
+mod shell;
 mod standard;
 mod store;
 mod top;

@@ -123,7 +123,7 @@ fn bytes_that_are_no_text_come_and_go_in_other_forms() {
 #[test]
 fn a_store_is_looked_at_checked_and_copied() {
     let scratch = tempfile::tempdir().unwrap();
-    let (place, copy) = (scratch.path().join("data"), scratch.path().join("copy"));
+    let (place, copy) = (scratch.path().join("data"), scratch.path().join("the copy"));
     done(&store("put", &place, &["--create", "ada", "1815"]));
     done(&store("put", &place, &["grace", "1906"]));
     let checked = json(&store("check", &place, &["--json"]));
@@ -151,7 +151,8 @@ fn a_store_is_looked_at_checked_and_copied() {
     let (text, error) =
         (String::from_utf8_lossy(&found.stdout), String::from_utf8_lossy(&found.stderr));
     assert_eq!(found.status.code(), Some(1), "{error}");
-    assert!(text.contains("damaged: run-") && error.contains("store salvage"), "{text}{error}");
+    let advice = format!("`entresol store salvage '{}' NEW`", copy.display());
+    assert!(text.contains("damaged: run-") && error.contains(&advice), "{text}{error}");
     let new = scratch.path().join("new");
     let salvaged = store("salvage", &copy, &[new.to_str().unwrap()]);
     assert_eq!(salvaged.status.code(), Some(1));
@@ -170,7 +171,14 @@ fn mistakes_are_named_with_the_place_and_a_way_out() {
     let none = failed(&store("put", &place, &["key", "value"]), 2);
     assert!(none.contains("data"), "{none}");
     assert!(!place.exists(), "nothing was made");
+    done(&store("create", &place, &[]));
+    let none = failed(&store("put", &place, &["key", "value"]), 2);
+    assert!(none.contains("no Kvs 'default'") && none.contains("--create makes it"), "{none}");
     done(&store("put", &place, &["--create", "key", "value"]));
+    let manifest = place.join("MANIFEST");
+    let inside = failed(&store("get", &place, &["key", "--file", manifest.to_str().unwrap()]), 2);
+    assert!(inside.contains("belongs to a store: give a path outside"), "{inside}");
+    assert_eq!(done(&store("get", &place, &["key"])), "value\n");
     let none = failed(&store("get", &place, &["--kvs", "defualt", "key"]), 2);
     assert!(none.contains("'defualt'") && none.contains("default"), "{none}");
     let empty = failed(&store("put", &place, &["", "value"]), 2);
@@ -396,11 +404,11 @@ fn what_would_lie_in_the_store_is_refused_and_not_made() {
     let inside = inside.to_str().unwrap();
     for command in ["checkpoint", "salvage"] {
         let refused = failed(&store(command, &place, &[inside]), 2);
-        assert!(refused.contains("give a directory beside it"), "{refused}");
+        assert!(refused.contains("give a path outside of it"), "{refused}");
     }
     let home = place.to_str().unwrap();
     let refused = failed(&entresol(&["store", "volume", "add", home, "capacity", inside]), 2);
-    assert!(refused.contains("give a directory beside it"), "{refused}");
+    assert!(refused.contains("give a path outside of it"), "{refused}");
     assert!(!place.join("inside").exists());
     done(&store("checkpoint", &place, &[scratch.path().join("data2").to_str().unwrap()]));
 }
@@ -527,7 +535,7 @@ fn nothing_is_made_inside_a_store_or_a_volume() {
             entresol(&["store", "volume", "move", &path("other"), &path("other"), &inside]),
         ] {
             let refused = failed(&refused, 2);
-            assert!(refused.contains("give a directory beside it"), "{refused}");
+            assert!(refused.contains("give a path outside of it"), "{refused}");
         }
         assert_eq!(Path::new(&inside).exists(), inside.ends_with("deep"), "{inside}");
     }

@@ -257,10 +257,10 @@ pub enum StoreError {
         /// Most bytes of a prefix.
         most: usize,
     },
-    /// The directory lies inside a store, where neither another store nor a volume may be.
-    #[error("{path} is inside {store}, which belongs to a store: give a directory beside it")]
+    /// The path lies inside a store, where nothing else may be.
+    #[error("{path} is inside {store}, which belongs to a store: give a path outside of it")]
     Nested {
-        /// The directory.
+        /// The path.
         path: PathBuf,
         /// Directory of the store.
         store: PathBuf,
@@ -375,11 +375,15 @@ impl StoreError {
     /// who reads that a file is not a store's may well remove it, but this one holds acknowledged
     /// writes.
     pub(crate) fn of_own_file(self) -> StoreError {
-        use FileError::{Foreign, NoFile, NotFound, TooSmall};
+        use FileError::{Foreign, NoFile, NotFound, TooSmall, WrongType};
         let what = self.reason();
         match self {
             StoreError::File(
-                Foreign { path } | NoFile { path } | NotFound { path } | TooSmall { path, .. },
+                Foreign { path }
+                | NoFile { path }
+                | NotFound { path }
+                | TooSmall { path, .. }
+                | WrongType { path, .. },
             ) => StoreError::Damaged { path, offset: 0, what },
             other => other,
         }
@@ -387,8 +391,11 @@ impl StoreError {
 
     /// Describes the error without naming the file and the offset.
     pub(crate) fn reason(&self) -> String {
-        use FileError::{Foreign, NoFile, NotFound, TooSmall};
+        use FileError::{Foreign, NoFile, NotFound, TooSmall, WrongType};
         match self {
+            StoreError::File(WrongType { found, .. }) => {
+                format!("it is {found}, and none of the store's: move it away")
+            }
             StoreError::File(Foreign { .. }) => "its first bytes were changed".to_owned(),
             StoreError::File(NoFile { .. } | NotFound { .. }) => "it is missing".to_owned(),
             StoreError::File(TooSmall { found, .. }) => {

@@ -17,7 +17,7 @@ use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
     Batch, Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy,
-    StoreError, VALUE_BYTES_MAX,
+    StoreError, VALUE_BYTES_MAX, check_outside,
 };
 use serde_json::json;
 
@@ -408,7 +408,13 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         false => Opened { store: place.open()?, made: None },
     };
     let put = |store: &Kvdb| {
-        let kvs = if *create { place.kvs_or_new(store, *policy)? } else { place.kvs_of(store)? };
+        let kvs = match *create {
+            true => place.kvs_or_new(store, *policy)?,
+            false => store.kvs(&place.kvs).map_err(|error| match error {
+                StoreError::NoKvs { .. } => anyhow!("{error}; --create makes it"),
+                other => told(other),
+            })?,
+        };
         kvs.put_for(&key_bytes, &value, *ttl).map_err(|error| match &opened.made {
             Some(_) if error.is_no_room() => volumes::no_room_for_a_store(&place.directory, &error),
             _ => told(error),
@@ -515,6 +521,8 @@ fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
 fn get(arguments: &Get) -> anyhow::Result<()> {
     let Get { place, key, file } = arguments;
     let key_bytes = place.whole_key(key)?;
+    // It might have the name of a file of the store.
+    file.as_deref().map_or(Ok(()), check_outside).map_err(told)?;
     let (store, kvs) = place.look()?;
     let Some((value, sequence)) = kvs.get_with_token(&key_bytes).map_err(told)? else {
         let (name, directory) = (&place.kvs, place.directory.path.display());

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::whole::{Bar, Whole, size, written_now};
 use super::{NewDirectory, look, options, told};
 use crate::Interrupted;
+use crate::shell::quoted;
 use crate::standard::{after, print, print_json};
 
 /// Arguments for a new store.
@@ -294,11 +295,13 @@ fn retire(arguments: &Retire) -> anyhow::Result<()> {
     let (class, most) = (volume.class, volume.bytes_max);
     let_go(&store, volume).map_err(|error| match is_retiring(&store, path) {
         Some(true) => {
-            let path = path.display();
             let most = most.map_or(String::new(), |most| format!(" --most {}", ByteSize(most)));
             let state = format!(
-                "{path} takes no new data: run the command again to finish, or use it again with \
-                 `entresol store volume add {directory} {class} {path}{most}`"
+                "{} takes no new data: run the command again to finish, or use it again with \
+                 `entresol store volume add {} {class} {}{most}`",
+                path.display(),
+                quoted(directory),
+                quoted(&path.display()),
             );
             with(error, &state)
         }
@@ -332,7 +335,10 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
             let (from, to) = (from.display(), to.display());
             let state = format!(
                 "{from} takes no new data, and {to} does: run the command again to finish, or go \
-                 back with `entresol store volume move {directory} {to} {from}`"
+                 back with `entresol store volume move {} {} {}`",
+                quoted(directory),
+                quoted(&to),
+                quoted(&from),
             );
             with(error, &state)
         }
@@ -359,7 +365,9 @@ fn undo(store: &Kvdb, (home, to): (&StorePlace, &Path), new: Option<NewDirectory
         Ok(_) => format!("Nothing was moved, and {shown} takes no new data"),
         Err(problem) => format!(
             "Nothing was moved. {shown} was added, and takes new data: remove it with `entresol \
-             store volume retire {home} {shown}`; now that failed: {problem}"
+             store volume retire {} {}`; now that failed: {problem}",
+            quoted(home),
+            quoted(&shown),
         ),
     }
 }
@@ -543,7 +551,7 @@ pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
     let mut text = table.to_string();
     if policy.is_some() {
         text += "Data elsewhere move while the store is open, or now with `entresol store";
-        text += &format!(" compact {directory}`\n");
+        text += &format!(" compact {}`\n", quoted(directory));
     }
     after(done, print(text).map_err(Into::into))
 }

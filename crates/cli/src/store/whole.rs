@@ -21,6 +21,7 @@ use entresol_store::{
 use serde_json::json;
 
 use super::{NewDirectory, look, options, told};
+use crate::shell::quoted;
 use crate::standard::{Out, Printed, after, judged, print, print_json};
 use crate::{Incomplete, Interrupted, interrupt};
 
@@ -247,19 +248,19 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
 
 /// Fails if there is damage, or not everything was checked.
 fn verdict(report: &CheckReport, directory: &Path) -> anyhow::Result<()> {
-    let at = directory.display();
+    let (at, word) = (directory.display(), quoted(&directory.display()));
     complain_of(&report.findings, report.findings_left_out, |count| {
         format!(
             "{at} is damaged (findings: {count}); the rest can be read, and `entresol store \
-             salvage {at} NEW` copies it"
+             salvage {word} NEW` copies it"
         )
     })?;
     match report.missing.first() {
         None => Ok(()),
         Some(volume) => Err(Incomplete(format!(
             "{at} was checked in part, and no damage was found: its {} volume {} is missing. \
-             Mount it there, or give its path with `entresol store volume found {at} PATH`, and \
-             check again",
+             Mount it there, or give its path with `entresol store volume found {word} PATH`, \
+             and check again",
             volume.class, volume.path
         ))
         .into()),
@@ -369,7 +370,11 @@ fn show_salvaged(report: &SalvageReport) -> Printed {
             "{name}: {versions} versions copied, {values_lost} values lost{gaps}\n"
         ))?;
     }
-    out.put(format_args!("{} writes of the log copied\n", report.log_records))?;
+    let gaps = match report.log_has_gaps {
+        true => ", and others are lost: keys may be missing, older, or deleted and back",
+        false => "",
+    };
+    out.put(format_args!("{} writes of the log copied{gaps}\n", report.log_records))?;
     out.flush()
 }
 

@@ -99,7 +99,7 @@ fn phases(seed: u64) -> Result<Vec<Phase>, BenchError> {
         let cached = cache(&bench.bare, capacity, Probing::ByMisses, 1)?;
         let (keys, mut rng) = (Keys::new(seed), Rng::named(seed, "phases"));
         let mut phases = Vec::new();
-        for span in [KEYS, capacity * 21 / 20, KEYS] {
+        for span in [KEYS, capacity, KEYS] {
             let (mut before, mut changes) = (cached.counts(), 0);
             let mut was = cached.is_parallel();
             for number in 0..PHASE {

@@ -107,7 +107,7 @@ impl Kvdb {
             if !held.is_retiring() {
                 return Ok(false);
             }
-            compaction::compact_one(&core.compaction_context())?;
+            compaction::compact_one_while(&core.compaction_context(), &mut go_on)?;
             drop_dead_segments(&core.files, &core.background.read_frequency)?;
             if !go_on() {
                 return Ok(false);
@@ -116,6 +116,8 @@ impl Kvdb {
                 core.background.scheduler.pause(LOOK);
             }
         }
+        // Nothing is left to be broken off.
+        let _ = go_on();
         forget_volume(&core.files, &held)
     }
 

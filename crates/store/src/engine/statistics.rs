@@ -59,6 +59,9 @@ pub struct Statistics {
     pub log_records_read: u64,
     /// Memtable images; `None` unless the store is opened on persistent memory.
     pub memtable_images: Option<MemtableImageStatistics>,
+    /// Names of segments with values that could not be read when they were to move. They stay where
+    /// they are.
+    pub damaged_segments: Vec<String>,
     /// Read frequency of values; `None` without a choice of classes.
     pub read_frequency: Option<ReadFrequencyStatistics>,
 }
@@ -414,6 +417,7 @@ pub(crate) fn statistics(core: &Core) -> Result<Statistics, StoreError> {
         seconds_ahead: core.files.time.ahead(),
         kvs,
         log_records_read,
+        damaged_segments: core.background.damaged_segments.names(),
         memtable_images,
         read_frequency,
     })

@@ -40,6 +40,9 @@ pub struct SalvageReport {
     pub findings_left_out: u64,
     /// Writes of the log that were copied.
     pub log_records: u64,
+    /// True if writes of the log could not be read: keys may be missing or have an older value, and
+    /// deleted keys may be back. Which ones is unknown.
+    pub log_has_gaps: bool,
 }
 
 /// Progress of a salvage.
@@ -109,8 +112,9 @@ pub fn salvage_at(
 ///
 /// Each key gets the newest version that can be read. If the newest version is known and its value
 /// cannot be read, the key is left out and counted. Where pages are lost, their keys are missing or
-/// have an older value, and keys deleted there may be back: [`SalvagedKvs::has_gaps`] tells. Writes
-/// of a damaged log are copied one by one, so batches behind the damage may be there in part.
+/// have an older value, and keys deleted there may be back: [`SalvagedKvs::has_gaps`] tells, and
+/// [`SalvageReport::log_has_gaps`] of writes lost in the log. Writes of a damaged log are copied
+/// one by one, so batches behind the damage may be there in part.
 ///
 /// The copy is no store before it is complete and durable. Returns `None` if `progress` ended it
 /// early; nothing is left of it then. What a crash leaves does not open, and the next copy to the
@@ -208,12 +212,12 @@ fn copy(
             salvage.run(KvsId(state.id), run)?;
         }
     }
-    let log_records = salvage.log(manifest)?;
+    let (log_records, log_has_gaps) = salvage.log(manifest)?;
     (salvage.go_on)(salvage.so_far)?;
     salvage.target.close()?;
     let CheckReport { findings, findings_left_out, .. } = salvage.report;
     let kvs = salvage.kvs.into_values().map(|(_, salvaged)| salvaged).collect();
-    Ok(SalvageReport { kvs, findings, findings_left_out, log_records })
+    Ok(SalvageReport { kvs, findings, findings_left_out, log_records, log_has_gaps })
 }
 
 struct Salvage<'a> {
@@ -376,8 +380,8 @@ impl Salvage<'_> {
         kvs.core().append(&[Draft::gone(kvs.id(), kind, key)], held).map(drop)
     }
 
-    /// Copies the writes of the log. Returns their number.
-    fn log(&mut self, manifest: &Manifest) -> Result<u64, StoreError> {
+    /// Copies the writes of the log. Returns their number, and whether others are lost.
+    fn log(&mut self, manifest: &Manifest) -> Result<(u64, bool), StoreError> {
         let is_guessed = self.report.is_manifest_lost();
         let found = log_scan::scan(self.from, manifest, &mut |record: &Record<'_>| {
             self.advance()?;
@@ -391,10 +395,11 @@ impl Salvage<'_> {
                 Kind::Seal => Ok(()),
             }
         })?;
+        let has_gaps = found.damage.is_some();
         if let Some((file, offset, what)) = found.damage {
             let lost = format!("{} writes after it were found again", found.behind);
             self.report.find(&file, offset, what, lost);
         }
-        Ok(found.records + found.behind)
+        Ok((found.records + found.behind, has_gaps))
     }
 }

@@ -12,6 +12,7 @@ use crate::options::KvdbOptions;
 use crate::scheduler::{Scheduler, StallCount};
 use crate::types::KvsId;
 use crate::upkeep::charging::Accounts;
+use crate::upkeep::damaged_segments::DamagedSegments;
 use crate::upkeep::image_writer::ImageWriter;
 use crate::upkeep::read_frequency::ReadFrequency;
 use crate::upkeep::space::Space;
@@ -27,6 +28,7 @@ pub(crate) struct Background {
     pub(crate) accounts: Accounts,
     pub(crate) read_frequency: ReadFrequency,
     pub(crate) space: Space,
+    pub(crate) damaged_segments: DamagedSegments,
     /// Overwritten versions that the last compactions found, in percent, for each `Kvs`.
     pub(crate) overwritten: Mutex<BTreeMap<KvsId, u64>>,
     /// Writer of memtable images.
@@ -81,6 +83,7 @@ impl Background {
             accounts: Accounts::default(),
             read_frequency,
             space,
+            damaged_segments: DamagedSegments::default(),
             overwritten: Mutex::default(),
             images: ImageWriter::default(),
             bytes_read: AtomicU64::new(0),

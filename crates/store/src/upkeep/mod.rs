@@ -3,6 +3,7 @@
 pub(crate) mod charging;
 pub(crate) mod compaction;
 pub(crate) mod context;
+pub(crate) mod damaged_segments;
 pub(crate) mod dead_segments;
 pub(crate) mod file_copy;
 pub(crate) mod file_move;

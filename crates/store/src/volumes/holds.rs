@@ -147,7 +147,7 @@ fn is_foreign(error: &StoreError, directory: &dyn Directory) -> bool {
 ///
 /// # Errors
 /// Fails if it lies inside.
-pub(crate) fn check_outside(path: &Path) -> Result<(), StoreError> {
+pub fn check_outside(path: &Path) -> Result<(), StoreError> {
     // Simulated disks have paths of their own.
     if World::current().is_some() {
         return Ok(());

@@ -33,7 +33,8 @@ mod life;
 pub(crate) use aside::Leaving;
 pub(crate) use choice::ClassFill;
 pub(crate) use gauge::{Planned, SpaceFacts, SpaceGauge};
-pub(crate) use holds::{check_outside, judge_manifest, no_store, occupied};
+pub use holds::check_outside;
+pub(crate) use holds::{judge_manifest, no_store, occupied};
 pub(crate) use life::{Moment, VolumeLife};
 
 /// Free share of a class below which values are demoted from it.

@@ -244,6 +244,7 @@ fn a_whole_store_is_saved_as_it_is() {
         assert_eq!(found, state);
         assert_eq!(report.findings, []);
         assert!(report.kvs.iter().all(|kvs| kvs.values_lost == 0 && !kvs.has_gaps), "{report:?}");
+        assert!(!report.log_has_gaps);
     });
 }
 
@@ -266,6 +267,61 @@ fn a_damaged_value_loses_its_key_and_no_other() {
         state.remove(&of("one", b"big"));
         assert_eq!(found, state);
         assert_eq!((report.findings.len(), report.kvs[0].values_lost), (1, 1));
+    });
+}
+
+/// A segment whose values are to move has one that is damaged. It stays, the others move, dead
+/// segments come free, and writes go on.
+#[test]
+fn a_damaged_value_does_not_stop_compactions() {
+    in_world(|world, disk| {
+        let (segment_bytes, generation_bytes) = (256 << 10, 256 << 10);
+        let options = KvdbOptions { segment_bytes, generation_bytes, ..options() };
+        let clock = || Arc::new(world.clone());
+        let open = || Kvdb::open(disk.root(), options.clone(), clock()).expect("opens");
+        let store = Kvdb::create(disk.root(), options.clone(), clock()).expect("a store");
+        let kvs = store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
+        let value = |key: u32, round: u8| [&key.to_be_bytes()[..], &[round; 5000]].concat();
+        let put = |kvs: &Kvs, keys: &mut dyn Iterator<Item = u32>, round: u8| {
+            for key in keys {
+                kvs.put(&key.to_be_bytes(), &value(key, round)).expect("room");
+            }
+        };
+        put(&kvs, &mut (0..400), 1);
+        store.compact().expect("room");
+        store.close().expect("durable");
+        let (name, _) = damage(&disk, &value(207, 1));
+        let store = open();
+        let kvs = store.kvs("one").expect("there");
+        put(&kvs, &mut (0..400).filter(|key| key % 10 != 7), 2);
+        store.close().expect("durable");
+
+        for round in 0..2 {
+            let store = open();
+            let error = store.compact().expect_err("a value is damaged").to_string();
+            assert!(error.contains(&name) && error.contains("store check"), "{error}");
+            assert_eq!(store.statistics().expect("there").damaged_segments, [name.clone()]);
+            let old = disk.contents().into_keys().filter(|name| name.ends_with(".segment"));
+            let bytes: usize = old.map(|name| disk.contents()[&name].len()).sum();
+            assert!(bytes < 3_500_000, "round {round}: {bytes} bytes for 2 MB of values");
+            let kvs = store.kvs("one").expect("there");
+            for key in 0..400_u32 {
+                let found = kvs.get(&key.to_be_bytes());
+                if key == 207 {
+                    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+                    continue;
+                }
+                let round = if key % 10 == 7 { 1 } else { 2 };
+                assert!(found.expect("whole").as_deref() == Some(&*value(key, round)), "{key}");
+            }
+            kvs.put(b"other", b"value").expect("room");
+            store.close().expect("durable");
+        }
+        let store = open();
+        put(&store.kvs("one").expect("there"), &mut (207..208), 3);
+        store.compact().expect("nothing is damaged that a key leads to");
+        store.close().expect("durable");
+        assert!(checked(&disk).is_whole());
     });
 }
 
@@ -307,6 +363,7 @@ fn a_damaged_log_loses_the_write_that_was_hit() {
         state.remove(&of("one", b"young"));
         assert_eq!(found, state);
         assert_eq!((report.findings.len(), report.log_records), (1, 3));
+        assert!(report.log_has_gaps, "{report:?}");
     });
 }
 

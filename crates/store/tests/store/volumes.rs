@@ -13,7 +13,7 @@ use entresol_store::{
     Volume, WrittenBytes, check_at,
 };
 
-use crate::common::AGING;
+use crate::common::{AGING, in_world};
 
 const KIB: u64 = 1 << 10;
 const VALUE_BYTES: usize = 1000;
@@ -458,6 +458,40 @@ fn what_cannot_be_a_place_is_refused() {
     assert!(other.is_err());
     let second = scratch.open().expect_err("it is open").to_string();
     assert!(second.contains("staging"), "{second}");
+}
+
+/// A caller who wants to end waits for one piece of a file, and not for all files.
+#[test]
+fn retiring_is_broken_off_between_files() {
+    in_world(|world, disk| {
+        let place = |name: &str| {
+            let directory = disk.root().subdirectory(name).expect("is made");
+            Volume { class: MediaClass::Capacity, directory, bytes_max: None }
+        };
+        let (home, clock) = (place("home"), Arc::new(world.clone()));
+        let store = Kvdb::create(home.directory.clone(), options(), clock).expect("a store");
+        let kvs = store.create_kvs("users", KvsOptions::default()).expect("a Kvs");
+        put(&kvs, 0..2_000, 1);
+        store.compact().expect("room");
+        store.add_volume(&place("new")).expect("is added");
+        let mut at_break = None;
+        let done = store.retire_volume(&home.directory, &mut |it| match it.bytes_left + 128 * KIB
+            < it.bytes
+        {
+            true => {
+                at_break = Some((it.bytes_left, it.bytes));
+                ControlFlow::Break(())
+            }
+            false => ControlFlow::Continue(()),
+        });
+        assert!(matches!(done, Ok(false)), "{done:?}");
+        let (left, bytes) = at_break.expect("some of it has moved");
+        assert!(left > bytes / 2, "{left} of {bytes} bytes are left when it is heard");
+        expect(&kvs, 0..2_000, 1);
+        let done = store.retire_volume(&home.directory, &mut |_| ControlFlow::Continue(()));
+        assert!(matches!(done, Ok(true)), "{done:?}");
+        expect(&kvs, 0..2_000, 1);
+    });
 }
 
 /// A path is stored as text, and one that is no text would lead elsewhere at the next opening.

@@ -15,8 +15,8 @@ pub(super) fn killed(world: &World, disk: &Disk) -> Result<Disk, String> {
     disk.reopen(world, DiskOptions::default()).map_err(text)
 }
 
-/// Offset of a byte in the value of one of the writes of a new store, each of a key of 7 bytes and a
-/// value of 30.
+/// Offset of a byte in the value of one of the writes of a new store, each of a key of 7 bytes and
+/// a value of 30.
 fn middle_of_write(number: u32) -> u64 {
     4096 + u64::from(number) * (24 + 7 + 30) + 40
 }

@@ -98,7 +98,9 @@ impl Victims {
             Thoroughness::Bound => context.background.space.live_segments(view),
             _ => most.clone(),
         };
-        let all = view.segments.iter().map(|(number, segment)| {
+        let damaged = &context.background.damaged_segments;
+        let whole = view.segments.iter().filter(|(number, _)| !damaged.has(**number));
+        let all = whole.map(|(number, segment)| {
             let live = live.get(number).copied().unwrap_or_default();
             let live_max = most.get(number).copied().unwrap_or_default();
             let bytes = segment.len();

@@ -88,11 +88,34 @@ enum Task {
 /// Fails if a disk fails or has no room, or if data is damaged. Nothing has changed then.
 pub(crate) fn compact_one(context: &CompactionContext<'_>) -> Result<bool, StoreError> {
     let _held = context.background.compacting.lock();
+    compact_next(context, &mut || true)
+}
+
+/// Does the most worthwhile compaction or file move while `go_on` returns true. Returns false if
+/// there is none, if it ended early, or if another one is under way.
+///
+/// # Errors
+/// Fails as [`compact_one`] does.
+pub(crate) fn compact_one_while(
+    context: &CompactionContext<'_>,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<bool, StoreError> {
+    match context.background.compacting.try_lock() {
+        Some(_held) => compact_next(context, go_on),
+        None => Ok(false),
+    }
+}
+
+/// Does the most worthwhile compaction or file move. The caller holds the lock of compactions.
+fn compact_next(
+    context: &CompactionContext<'_>,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<bool, StoreError> {
     let view = context.files.current.get();
     context.look_at_read_frequency(&view);
     match task(context, &view).map(|task| task.with_room(context, &view)) {
-        Some(Task::Compaction(plan)) => merge(context, &view, &plan, &mut |_| true),
-        Some(Task::FileMove(file_moves)) => move_all_files(context, &file_moves, &mut |_| true),
+        Some(Task::Compaction(plan)) => merge(context, &view, &plan, &mut |_| go_on()),
+        Some(Task::FileMove(file_moves)) => move_all_files(context, &file_moves, &mut |_| go_on()),
         Some(Task::Squeeze(segments)) => {
             // It would hold the old files.
             drop(view);
@@ -117,12 +140,14 @@ impl From<Tiering> for Task {
 /// early.
 ///
 /// # Errors
-/// Fails if a disk fails or has no room, or if data is damaged.
+/// Fails if a disk fails or has no room, or if data is damaged. Damaged values are told at the end:
+/// they stay where they are, and all else is compacted.
 pub(crate) fn compact_all(
     context: &CompactionContext<'_>,
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
 ) -> Result<bool, StoreError> {
     let _held = context.background.compacting.lock();
+    context.background.damaged_segments.clear();
     make_room(context)?;
     let mut so_far = CompactProgress::default();
     let mut is_first = true;
@@ -137,7 +162,8 @@ pub(crate) fn compact_all(
         }
         is_first = false;
     }
-    age_all(context, so_far, progress)
+    let is_done = age_all(context, so_far, progress)?;
+    context.background.damaged_segments.take_first().map_or(Ok(is_done), Err)
 }
 
 /// Squeezes segments until there is room for a compaction of all runs, with a bound of space.

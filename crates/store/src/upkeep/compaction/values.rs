@@ -62,7 +62,8 @@ impl<'a> ValueWriter<'a> {
         }
     }
 
-    /// Copies a record of a view to the destination of its move. Returns the new position.
+    /// Copies a record of a view to the destination of its move. Returns the new position: the old
+    /// one if the record cannot be read, which then stays for those who repair the store.
     pub(crate) fn copy(
         &mut self,
         view: &View,
@@ -70,7 +71,13 @@ impl<'a> ValueWriter<'a> {
         ValueMove { to, cause, .. }: ValueMove,
     ) -> Result<RecordPlace, StoreError> {
         let mut read = std::mem::take(&mut self.read);
-        let record = view.segment(place.segment)?.record(place, &mut read)?;
+        let record = match view.segment(place.segment)?.record(place, &mut read) {
+            Err(error) if !error.is_of_surroundings() => {
+                self.context.background.damaged_segments.add(place.segment, error);
+                return Ok(place);
+            }
+            record => record?,
+        };
         let Record { header, key, expiry, value } = record;
         let draft = Draft { kind: header.kind, kvs: self.kvs, expiry, key, value };
         let bytes = draft.bytes();

@@ -147,7 +147,10 @@ impl CompactionContext<'_> {
             is_retiring || segment.is_none_or(|it| is_nearly_all(it, live[number]))
         };
         let kept = self.background.read_frequency.kept();
-        moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
+        let damaged = &self.background.damaged_segments;
+        moves.retain(|number, _| {
+            !is_kept(number) && !kept.contains(number) && !damaged.has(*number)
+        });
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
         let wanted = self.files.volumes.had(policy.old_values);
         if self.files.volumes.choose_strictly(FileKind::Values, wanted, bytes).is_err() {
@@ -191,17 +194,23 @@ impl CompactionContext<'_> {
         }
     }
 
-    /// Returns the `Kvs` with values in each segment; `None` if there is only one volume.
+    /// Returns the `Kvs` with values in each segment that may move; `None` if there is only one
+    /// volume.
     fn owners(&self, view: &View) -> Option<Owners> {
         if self.files.volumes.count_volumes() < 2 {
             return None;
         }
+        let stays = |number: SegmentNumber| {
+            self.background.damaged_segments.has(number)
+                && !self.files.volumes.is_retiring(&names::of_segment(number))
+        };
         let mut owners = Owners::new();
         for (kvs, runs) in self.compactable(view) {
             let Some((policy, aged)) = self.files.policy(*kvs) else { continue };
             for run in runs.iter() {
                 let is_aged = run.number() == aged;
-                for live in &run.run.summary().live {
+                let live = run.run.summary().live.iter();
+                for live in live.filter(|live| !stays(live.segment)) {
                     let of_segment = owners.entry(live.segment).or_default();
                     match of_segment.iter_mut().find(|owner| owner.kvs == *kvs) {
                         Some(owner) => {

@@ -107,7 +107,9 @@ impl CompactionContext<'_> {
         if !self.background.read_frequency.is_on() {
             return None;
         }
-        let hot = self.background.read_frequency.hot(view);
+        let damaged = &self.background.damaged_segments;
+        let mut hot = self.background.read_frequency.hot(view);
+        hot.retain(|number, _| !damaged.has(*number));
         self.compactable(view).find_map(|(kvs, runs)| {
             let (policy, _) = self.files.policy(*kvs)?;
             let fastest = self.fastest_for_values(&policy)?;
@@ -154,6 +156,9 @@ impl CompactionContext<'_> {
                 break;
             }
             let Some(segment) = view.segments.get(&number) else { continue };
+            if self.background.damaged_segments.has(number) {
+                continue;
+            }
             moves
                 .insert(number, ValueMove { to, cause: MoveCause::Aged, which: MovedValues::Cold });
             room += segment.len();
