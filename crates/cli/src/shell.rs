@@ -2,9 +2,12 @@
 
 use std::fmt::Display;
 
-/// Writes a path as one word of a shell's command.
+/// Writes a path as one word of a shell's command, which is not taken for a flag.
 pub(crate) fn quoted(path: &impl Display) -> String {
-    let text = path.to_string();
+    let mut text = path.to_string();
+    if text.starts_with('-') {
+        text.insert_str(0, "./");
+    }
     // Only a NUL cannot be quoted, and no path has one.
     shlex::try_quote(&text).map_or_else(|_| text.clone(), |word| word.into_owned())
 }
@@ -21,5 +24,6 @@ mod tests {
             assert_eq!(shlex::split(&word), Some(vec![path.to_owned()]), "{word}");
         }
         assert_eq!(quoted(&"plain/path-1.2"), "plain/path-1.2");
+        assert_eq!(quoted(&"-dash"), "./-dash");
     }
 }

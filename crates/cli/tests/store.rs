@@ -178,6 +178,10 @@ fn mistakes_are_named_with_the_place_and_a_way_out() {
     let manifest = place.join("MANIFEST");
     let inside = failed(&store("get", &place, &["key", "--file", manifest.to_str().unwrap()]), 2);
     assert!(inside.contains("belongs to a store: give a path outside"), "{inside}");
+    let link = scratch.path().join("link");
+    std::os::unix::fs::symlink(place.join("000000000003.segment"), &link).unwrap();
+    let inside = failed(&store("get", &place, &["key", "--file", link.to_str().unwrap()]), 2);
+    assert!(inside.contains("belongs to a store"), "{inside}");
     assert_eq!(done(&store("get", &place, &["key"])), "value\n");
     let none = failed(&store("get", &place, &["--kvs", "defualt", "key"]), 2);
     assert!(none.contains("'defualt'") && none.contains("default"), "{none}");

@@ -522,7 +522,8 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     let Get { place, key, file } = arguments;
     let key_bytes = place.whole_key(key)?;
     // It might have the name of a file of the store.
-    file.as_deref().map_or(Ok(()), check_outside).map_err(told)?;
+    let written = file.as_deref().map(files::written_path);
+    written.as_deref().map_or(Ok(()), check_outside).map_err(told)?;
     let (store, kvs) = place.look()?;
     let Some((value, sequence)) = kvs.get_with_token(&key_bytes).map_err(told)? else {
         let (name, directory) = (&place.kvs, place.directory.path.display());

@@ -319,6 +319,8 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
         return Err(anyhow!("{to} is the volume itself: name another directory to move it to"));
     }
     check_apart(&store, to)?;
+    // Nothing is added for a move that cannot come to its end.
+    store.check_whole().map_err(told)?;
     // The directory may be a volume already, if an earlier run of the command was interrupted.
     let is_used = store.volume_at(to).is_ok_and(|it| it.class == old.class)
         && is_retiring(&store, to) == Some(false);

@@ -14,7 +14,7 @@ use rustix::fs::{Advice, FileType, OFlags};
 
 mod replace;
 
-pub use replace::{check_writable, write_atomically, write_private, write_to};
+pub use replace::{check_writable, write_atomically, write_private, write_to, written_path};
 
 /// Maximum size of a file that is read as one text. No configuration or table is larger.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;

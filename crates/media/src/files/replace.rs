@@ -134,6 +134,17 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Returns the path of the file that [`write_atomically`] would write, behind all symbolic links,
+/// also those that lead to nothing yet; the path itself if it names a descriptor, or if its links
+/// cannot be followed.
+#[must_use]
+pub fn written_path(path: &Path) -> PathBuf {
+    match end_of(path) {
+        Ok(End::Name(end)) => end,
+        _ => path.to_owned(),
+    }
+}
+
 /// Writes or replaces a file that only its owner may read: a new one has the mode 600, an old one
 /// keeps its owner and group and what they may do. It is replaced as a whole or not at all.
 ///

@@ -121,6 +121,15 @@ impl Kvdb {
         forget_volume(&core.files, &held)
     }
 
+    /// Checks that no file with values is missing: a volume cannot be retired without knowing that
+    /// it is none of its.
+    ///
+    /// # Errors
+    /// Fails if one is missing.
+    pub fn check_whole(&self) -> Result<(), StoreError> {
+        self.core().files.whole().map(drop)
+    }
+
     /// Sets how many bytes a day may be written to a volume, or lifts that budget. Callers' writes
     /// count and are never refused for it; compaction and moves between classes wait while it is
     /// used up, unless they make room.

@@ -43,12 +43,20 @@ pub(crate) struct Space {
     /// Number of zeros in which the hashes of sampled writes end.
     zeros: AtomicU32,
     superseded: Mutex<Arc<Superseded>>,
-    /// Segments that have less garbage than the estimate says.
-    spared: Mutex<BTreeSet<SegmentNumber>>,
+    spared: Mutex<Spared>,
     findings: Mutex<Findings>,
     /// Bytes that are superseded in the runs of a `Kvs`, by what was asked for last.
     overwritten: Mutex<BTreeMap<KvsId, (Vec<RunNumber>, u64)>>,
     writes: Mutex<SampledWrites>,
+}
+
+/// Segments that are not squeezed.
+#[derive(Debug, Default)]
+struct Spared {
+    /// Those that have less garbage than the estimate says, until the next one.
+    for_now: BTreeSet<SegmentNumber>,
+    /// Those in which damage may hide records.
+    for_good: BTreeSet<SegmentNumber>,
 }
 
 /// Room that is kept.
@@ -129,7 +137,7 @@ impl Space {
             are_squeezed,
         };
         *superseded = Arc::new(estimate.superseded);
-        self.spared.lock().clear();
+        self.spared.lock().for_now.clear();
         let mut writes = self.writes.lock();
         writes.facts = facts;
         (writes.flushed, writes.unknown) = (estimate.newest, estimate.unknown);
@@ -247,12 +255,19 @@ impl Space {
 
     /// Leaves a segment alone until the next estimate.
     pub(crate) fn spare(&self, segment: SegmentNumber) {
-        self.spared.lock().insert(segment);
+        self.spared.lock().for_now.insert(segment);
     }
 
-    /// Returns true if a segment is to be left alone until the next estimate.
+    /// Leaves a segment alone in which damage may hide records: it would be read with each estimate
+    /// otherwise.
+    pub(crate) fn spare_for_good(&self, segment: SegmentNumber) {
+        self.spared.lock().for_good.insert(segment);
+    }
+
+    /// Returns true if a segment is to be left alone.
     pub(crate) fn is_spared(&self, segment: SegmentNumber) -> bool {
-        self.spared.lock().contains(&segment)
+        let spared = self.spared.lock();
+        spared.for_now.contains(&segment) || spared.for_good.contains(&segment)
     }
 
     /// Returns true if a `Kvs` has runs without a sample.

@@ -58,7 +58,7 @@ pub(crate) fn squeeze_all(
             Ok(true) => {}
             Ok(false) => context.background.space.spare(*number),
             // What cannot be read stays for those who repair the store.
-            Err(error) if error.is_damage() => context.background.space.spare(*number),
+            Err(error) if error.is_damage() => context.background.space.spare_for_good(*number),
             Err(error) => return Err(error),
         }
     }
@@ -75,7 +75,10 @@ fn squeeze(context: &CompactionContext<'_>, number: SegmentNumber) -> Result<boo
     else {
         return Ok(false);
     };
-    let Some(live) = live_records(files, &view, &segment)? else { return Ok(false) };
+    let Some(live) = live_records(files, &view, &segment)? else {
+        context.background.space.spare_for_good(number);
+        return Ok(false);
+    };
     let live_bytes = live.iter().map(|record| u64::from(record.place.bytes)).sum();
     context.background.space.has_live(&view, number, live_bytes);
     drop(view);

@@ -278,8 +278,8 @@ fn a_damaged_value_does_not_stop_compactions() {
         let (segment_bytes, generation_bytes) = (256 << 10, 256 << 10);
         let options = KvdbOptions { segment_bytes, generation_bytes, ..options() };
         let clock = || Arc::new(world.clone());
-        let open = || Kvdb::open(disk.root(), options.clone(), clock()).expect("opens");
-        let store = Kvdb::create(disk.root(), options.clone(), clock()).expect("a store");
+        let open = || Kvdb::open(disk.root(), options, clock()).expect("opens");
+        let store = Kvdb::create(disk.root(), options, clock()).expect("a store");
         let kvs = store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
         let value = |key: u32, round: u8| [&key.to_be_bytes()[..], &[round; 5000]].concat();
         let put = |kvs: &Kvs, keys: &mut dyn Iterator<Item = u32>, round: u8| {
@@ -300,7 +300,10 @@ fn a_damaged_value_does_not_stop_compactions() {
             let store = open();
             let error = store.compact().expect_err("a value is damaged").to_string();
             assert!(error.contains(&name) && error.contains("store check"), "{error}");
-            assert_eq!(store.statistics().expect("there").damaged_segments, [name.clone()]);
+            assert_eq!(
+                store.statistics().expect("there").damaged_segments,
+                std::slice::from_ref(&name)
+            );
             let old = disk.contents().into_keys().filter(|name| name.ends_with(".segment"));
             let bytes: usize = old.map(|name| disk.contents()[&name].len()).sum();
             assert!(bytes < 3_500_000, "round {round}: {bytes} bytes for 2 MB of values");
