@@ -53,9 +53,9 @@ pub(crate) struct Space {
 /// Segments that are not squeezed.
 #[derive(Debug, Default)]
 struct Spared {
-    /// Those that have less garbage than the estimate says, until the next one.
+    /// Segments that have less garbage than the estimate says, until the next one.
     for_now: BTreeSet<SegmentNumber>,
-    /// Those in which damage may hide records.
+    /// Segments in which damage may hide records.
     for_good: BTreeSet<SegmentNumber>,
 }
 
