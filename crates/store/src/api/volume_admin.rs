@@ -116,7 +116,7 @@ impl Kvdb {
                 core.background.scheduler.pause(LOOK);
             }
         }
-        // Nothing is left to be broken off.
+        // The background may have moved the last file since the last report. It is too late to end.
         let _ = go_on();
         forget_volume(&core.files, &held)
     }

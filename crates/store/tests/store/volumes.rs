@@ -475,14 +475,12 @@ fn retiring_is_broken_off_between_files() {
         store.compact().expect("room");
         store.add_volume(&place("new")).expect("is added");
         let mut at_break = None;
-        let done = store.retire_volume(&home.directory, &mut |it| match it.bytes_left + 128 * KIB
-            < it.bytes
-        {
-            true => {
-                at_break = Some((it.bytes_left, it.bytes));
-                ControlFlow::Break(())
+        let done = store.retire_volume(&home.directory, &mut |it| {
+            if it.bytes_left + 128 * KIB >= it.bytes {
+                return ControlFlow::Continue(());
             }
-            false => ControlFlow::Continue(()),
+            at_break = Some((it.bytes_left, it.bytes));
+            ControlFlow::Break(())
         });
         assert!(matches!(done, Ok(false)), "{done:?}");
         let (left, bytes) = at_break.expect("some of it has moved");

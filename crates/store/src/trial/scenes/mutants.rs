@@ -36,7 +36,7 @@ fn every_site_of_the_store_is_noticed() {
     let one_in: u32 = std::env::var(ONE_IN).map_or(1, |text| text.parse().expect("a number"));
     let is_ours = |site: &Site| {
         let file = site.place.file();
-        let lot = format!("{:?} in {}", site.kind, site.place.file());
+        let lot = format!("{:?} in {file}", site.kind);
         let is_in_lot = crc32c(lot.as_bytes()).is_multiple_of(one_in);
         file.contains("store/src") && !file.contains("src/run/") && is_in_lot
     };
