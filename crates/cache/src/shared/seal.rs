@@ -10,7 +10,7 @@ use entresol_media::block::IoBuffer;
 
 use crate::error::OpenError;
 use crate::restart::closing::Closing;
-use crate::segment::State;
+use crate::segment::{Segment, State};
 use crate::shared::Shared;
 use crate::shared::budget::PAGE;
 use crate::shared::space::Space;
@@ -102,13 +102,12 @@ impl Space {
             Values::File(file) => {
                 let mut piece = IoBuffer::new(file.piece().0);
                 // Those in its write buffer are lost.
-                let values = |_, values: &mut [u8]| values.fill(0);
-                self.write_closed(file, id, closing, &mut piece, values)
+                self.write_closed(file, id, closing, &mut piece, None)
             }
         }
     }
 
-    /// Writes a segment to its block file: its values, which `values` copies from an offset, and
+    /// Writes a segment to its block file: its values, zeroes without a `buffered` segment, and
     /// what closes it.
     fn write_closed(
         &self,
@@ -116,7 +115,7 @@ impl Space {
         id: u32,
         closing: &Closing,
         piece: &mut IoBuffer,
-        values: impl Fn(u64, &mut [u8]),
+        buffered: Option<&Segment>,
     ) -> io::Result<()> {
         let value_used = closing.value_used as usize;
         let whole = self.records.segment_bytes as usize;
@@ -127,14 +126,24 @@ impl Space {
         (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
             piece.set_len(PIECE_BYTES.min(whole - start));
             let value_bytes = value_used.saturating_sub(start).min(piece.len());
-            values(start as u64, &mut piece[..value_bytes]);
-            piece[value_bytes..].fill(0);
+            let at = base + start as u64;
+            match buffered {
+                // What closes a segment lies behind its values.
+                Some(segment) if value_bytes == piece.len() => {
+                    return file.write_out(at, segment, start as u64, value_bytes);
+                }
+                Some(segment) => {
+                    file.read_buffered(segment, start as u64, &mut piece[..value_bytes]);
+                    piece[value_bytes..].fill(0);
+                }
+                None => piece.fill(0),
+            }
             if self.restart.is_some() {
                 put(piece, start, closing.records_at() as usize, &closing.records);
                 let block_at = closing.block_at(self.records.segment_bytes) as usize;
                 put(piece, start, block_at, &closing.block());
             }
-            file.file.write_at(base + start as u64, piece)
+            file.file.write_at(at, piece)
         })
     }
 }
@@ -169,8 +178,7 @@ fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuff
     let segment = records.segments.get(id);
     assert!(file.has_buffer(segment), "segment {id} is to be written, but has no write buffer");
     let closing = records.closing(id);
-    let values = |at, values: &mut [u8]| file.read_buffered(segment, at, values);
-    let written = space.write_closed(file, id, &closing, piece, values);
+    let written = space.write_closed(file, id, &closing, piece, Some(segment));
     // The values were charged when they entered the buffer; this charges the rest.
     let mut account = shared.account.handle();
     let rest = records.segment_bytes - u64::from(closing.value_used);

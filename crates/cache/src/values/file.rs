@@ -171,6 +171,18 @@ impl FileValues {
         segment.buffer.load(Ordering::Acquire) != 0
     }
 
+    /// Writes bytes of a segment from its buffer to the file.
+    pub(crate) fn write_out(
+        &self,
+        at: u64,
+        segment: &Segment,
+        offset: u64,
+        len: usize,
+    ) -> std::io::Result<()> {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        self.file.write_from(at, &self.buffers, self.buffer_at(buffer, offset), len)
+    }
+
     /// Copies bytes of a segment that is being written out of its buffer.
     pub(crate) fn read_buffered(&self, segment: &Segment, offset: u64, out: &mut [u8]) {
         let buffer = segment.buffer.load(Ordering::Acquire);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,14 @@ use super::threads::{Pool, ThreadQueue};
 use super::uring::RingQueue;
 use super::{
     Alignment, Backend, BlockFile, Blocks, IoBuffer, IoQueue, IoRequest, check_depth,
-    read_out_of_blocks, try_ring,
+    read_out_of_blocks, try_ring, write_copied,
 };
 use crate::access::Access;
 use crate::ahead;
 use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
 use crate::raw::buffer::BUFFER_ALIGNMENT;
 use crate::raw::ring::Completion;
+use crate::region::Direct;
 
 /// Minimum block size. All disks' blocks are multiples of it. It also holds for files in the page
 /// cache, so that a file can be moved between file systems.
@@ -245,6 +246,14 @@ impl BlockFile for LocalFile {
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
         self.file.check_call(Access::Write, offset, buffer)?;
         self.file.file.write_all_at(buffer, offset)
+    }
+
+    fn write_from(&self, offset: u64, region: &Direct, from: u64, len: usize) -> io::Result<()> {
+        if !from.is_multiple_of(self.file.alignment.memory as u64) {
+            return write_copied(self, offset, region, from, len);
+        }
+        self.file.blocks().check_request(Access::Write, offset, len)?;
+        region.write_to(self.file.file.as_fd(), offset, from, len)
     }
 
     fn sync_at(&self, place: Place) -> io::Result<()> {

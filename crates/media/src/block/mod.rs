@@ -25,6 +25,7 @@ use crate::placement::{FileError, Placement};
 pub use crate::raw::buffer::{BUFFER_ALIGNMENT, IoBuffer, SlotPool};
 use crate::raw::ring::Completion;
 pub use crate::raw::ring::{IoCompletion, IoRequest};
+use crate::region::Direct;
 
 mod local;
 mod slow;
@@ -206,6 +207,15 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the request is not aligned or reaches beyond the end, or the disk fails.
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()>;
+
+    /// Writes the `len` bytes at `from` of a region at `offset`, as [`BlockFile::write_at`] writes
+    /// a buffer; a local file needs no copy of them.
+    ///
+    /// # Errors
+    /// Those of [`BlockFile::write_at`].
+    fn write_from(&self, offset: u64, region: &Direct, from: u64, len: usize) -> io::Result<()> {
+        write_copied(self, offset, region, from, len)
+    }
 
     /// Implements `<dyn BlockFile>::sync`.
     ///
@@ -392,6 +402,19 @@ fn read_out_of_blocks<F: BlockFile + ?Sized>(
     let found = buffer.get(skip..read.min(skip + len)).unwrap_or_default();
     out.extend_from_slice(found);
     Ok(found.len())
+}
+
+/// Implements [`BlockFile::write_from`] by a copy.
+fn write_copied<F: BlockFile + ?Sized>(
+    file: &F,
+    offset: u64,
+    region: &Direct,
+    from: u64,
+    len: usize,
+) -> io::Result<()> {
+    let mut buffer = file.buffer(len);
+    region.read(from, &mut buffer);
+    file.write_at(offset, &buffer)
 }
 
 /// Refuses a queue whose depth is zero or too large.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{IoBuffer, IoCompletion, IoQueue, IoRequest, OpenFile};
 use crate::event::Event;
+use crate::raw::buffer::SpareBuffers;
 
 /// Threads per file. On the disks that were measured more requests at once only wait longer.
 const THREADS: usize = 8;
@@ -108,12 +109,14 @@ pub(super) struct ThreadQueue {
     waiting: Vec<IoRequest>,
     in_flight: usize,
     depth: usize,
+    spares: Arc<SpareBuffers>,
 }
 
 impl ThreadQueue {
     pub(super) fn new(pool: Arc<Pool>, depth: usize) -> io::Result<ThreadQueue> {
         let outbox = Arc::new(Outbox { done: Mutex::default(), event: Event::new()? });
-        Ok(ThreadQueue { pool, outbox, waiting: Vec::new(), in_flight: 0, depth })
+        let (waiting, spares) = (Vec::new(), Arc::default());
+        Ok(ThreadQueue { pool, outbox, waiting, in_flight: 0, depth, spares })
     }
 
     fn start(&mut self) {
@@ -179,7 +182,7 @@ impl IoQueue for ThreadQueue {
     }
 
     fn buffer(&self, len: usize) -> IoBuffer {
-        IoBuffer::new(len)
+        self.spares.buffer(len)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Access rule: a buffer's bytes belong to the owner of the [`IoBuffer`], wherever they lie. The
 //! slots of a pool are disjoint, and a slot is in at most one buffer: it leaves the free lists when
 //! the buffer is made and returns when the buffer is dropped. A slot that is being returned to the
-//! system is in no list meanwhile.
+//! system is in no list meanwhile. Spare memory moves between its list and one buffer as a whole.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
@@ -17,6 +17,12 @@ use super::mapping::Mapping;
 
 /// Alignment of every buffer, sufficient for any disk.
 pub const BUFFER_ALIGNMENT: usize = 4096;
+
+/// Bytes of a slot that is registered with the kernel: most values fit, with the blocks around
+/// them.
+pub(crate) const SLOT_BYTES: usize = 32 << 10;
+/// Most bytes of larger buffers that a queue keeps for its next requests.
+const SPARE_BYTES_MAX: usize = 8 << 20;
 
 /// Aligned bytes that start as zeroes.
 #[derive(Debug)]
@@ -168,11 +174,63 @@ impl Free {
     }
 }
 
+/// Memory of buffers that were dropped, for the next ones: the system clears fresh memory page by
+/// page, which takes longer than to copy a value out of it.
+#[derive(Debug, Default)]
+pub(crate) struct SpareBuffers(Mutex<Spares>);
+
+#[derive(Debug, Default)]
+struct Spares {
+    memories: Vec<Memory>,
+    bytes: usize,
+}
+
+impl SpareBuffers {
+    /// Returns a buffer of `len` bytes, which are zeroes or old bytes.
+    pub(crate) fn buffer(self: &Arc<Self>, len: usize) -> IoBuffer {
+        if len <= SLOT_BYTES {
+            return IoBuffer::new(len);
+        }
+        let memory = self.spares().take(len).unwrap_or_else(|| Memory::new(len));
+        let (start, capacity) = (memory.start, memory.layout.size());
+        let home = Home::Spare { memory: Some(memory), list: Arc::clone(self) };
+        IoBuffer { start, len, capacity, home }
+    }
+
+    fn put(&self, memory: Memory) {
+        let mut spares = self.spares();
+        let bytes = spares.bytes + memory.layout.size();
+        if bytes <= SPARE_BYTES_MAX {
+            spares.bytes = bytes;
+            spares.memories.push(memory);
+        }
+    }
+
+    fn spares(&self) -> MutexGuard<'_, Spares> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spares {
+    /// Takes the smallest memory that holds `len` bytes.
+    fn take(&mut self, len: usize) -> Option<Memory> {
+        let sizes = self.memories.iter().map(|it| it.layout.size()).enumerate();
+        let (place, bytes) = sizes.filter(|(_, size)| *size >= len).min_by_key(|(_, it)| *it)?;
+        self.bytes -= bytes;
+        Some(self.memories.swap_remove(place))
+    }
+}
+
 #[derive(Debug)]
 enum Home {
     /// Freed with the buffer.
     Own {
         _memory: Memory,
+    },
+    /// Taken only when the buffer is dropped.
+    Spare {
+        memory: Option<Memory>,
+        list: Arc<SpareBuffers>,
     },
     Slot {
         pool: Arc<SlotPool>,
@@ -248,10 +306,14 @@ impl DerefMut for IoBuffer {
 
 impl Drop for IoBuffer {
     fn drop(&mut self) {
-        if let Home::Slot { pool, slot } = &self.home {
-            let mut free = pool.free();
-            free.assert_taken(*slot);
-            free.kept.push(*slot);
+        match &mut self.home {
+            Home::Own { .. } => {}
+            Home::Spare { memory, list } => memory.take().into_iter().for_each(|it| list.put(it)),
+            Home::Slot { pool, slot } => {
+                let mut free = pool.free();
+                free.assert_taken(*slot);
+                free.kept.push(*slot);
+            }
         }
     }
 }
@@ -296,6 +358,28 @@ mod tests {
         drop(pool);
         buffer.fill(9);
         assert_eq!(buffer[4095], 9);
+    }
+
+    #[test]
+    fn memory_of_large_buffers_is_kept_for_the_next_ones_up_to_a_bound() {
+        let list = Arc::new(SpareBuffers::default());
+        let mut large = list.buffer(SPARE_BYTES_MAX / 2 + BUFFER_ALIGNMENT);
+        large.fill(7);
+        let at = large.as_ptr();
+        drop(large);
+        drop(list.buffer(SLOT_BYTES));
+        assert_eq!(list.spares().memories.len(), 1, "a small one is not kept");
+        let pair = (list.buffer(SPARE_BYTES_MAX / 2), list.buffer(SPARE_BYTES_MAX / 2));
+        assert!(pair.0.as_ptr() == at && pair.0.iter().all(|&byte| byte == 7));
+        assert!(pair.1.iter().all(|&byte| byte == 0), "there was one");
+        drop(pair.1);
+        let bytes = list.spares().bytes;
+        drop(pair.0);
+        assert_eq!((bytes, list.spares().bytes), (SPARE_BYTES_MAX / 2, bytes), "two are too many");
+        let two = (list.buffer(2 * SLOT_BYTES), list.buffer(2 * SLOT_BYTES));
+        drop(two);
+        let _small = list.buffer(2 * SLOT_BYTES);
+        assert_eq!(list.spares().bytes, bytes, "the smallest that is long enough");
     }
 
     #[test]

@@ -290,6 +290,33 @@ impl Mapping {
         usize::try_from(received).map_err(|_| std::io::Error::last_os_error())
     }
 
+    /// Writes `len` bytes at `offset` to a file, at `at` of it.
+    pub(crate) fn write_to(
+        &self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        offset: u64,
+        len: usize,
+    ) -> std::io::Result<()> {
+        let mut done = 0;
+        while done < len {
+            let (from, rest) = (self.pointer(offset + done as u64, len - done), len - done);
+            let at = libc::off_t::try_from(at + done as u64)
+                .map_err(|_| std::io::ErrorKind::InvalidInput)?;
+            // SAFETY: `pointer` checked the source. The kernel reads it as another thread might.
+            let written = unsafe { libc::pwrite(file.as_raw_fd(), from.cast(), rest, at) };
+            match usize::try_from(written) {
+                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => done += bytes,
+                Err(_) => match std::io::Error::last_os_error() {
+                    error if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
     /// Continues the CRC-32C `before` over bytes.
     pub(crate) fn checksum(&self, offset: u64, len: usize, before: u32) -> u32 {
         let from = self.pointer(offset, len);

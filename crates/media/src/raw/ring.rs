@@ -11,11 +11,9 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
-use super::buffer::{IoBuffer, SlotPool};
+use super::buffer::{IoBuffer, SLOT_BYTES, SlotPool, SpareBuffers};
 use crate::access::Access;
 
-/// Bytes of a registered buffer: most values fit, with the blocks around them.
-const SLOT_BYTES: usize = 32 << 10;
 /// Maximum number of registered buffers.
 const SLOTS_MAX: usize = 64;
 /// Entry of the file in the ring's table of files.
@@ -69,6 +67,8 @@ pub(crate) struct Ring {
     free: Vec<usize>,
     /// Registered buffers, if the kernel allows them.
     pool: Option<Arc<SlotPool>>,
+    /// Buffers that are too large for the pool.
+    spares: Arc<SpareBuffers>,
 }
 
 impl Ring {
@@ -95,6 +95,7 @@ impl Ring {
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             pool,
+            spares: Arc::default(),
         })
     }
 
@@ -148,10 +149,11 @@ impl Ring {
         }
     }
 
-    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel.
+    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel. It may
+    /// hold old bytes.
     pub(crate) fn buffer(&self, len: usize) -> IoBuffer {
         let slot = self.pool.as_ref().and_then(|pool| pool.buffer(len));
-        slot.unwrap_or_else(|| IoBuffer::new(len))
+        slot.unwrap_or_else(|| self.spares.buffer(len))
     }
 
     /// Puts the rest of a request into the submission queue; false if that is full.

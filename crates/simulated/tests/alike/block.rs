@@ -10,8 +10,8 @@ use std::time::Duration;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::block::QUEUE_DEPTH_MAX;
 use entresol_media::{
-    Access, Backend, BackendChoice, BlockFile, BlockOptions, IoBuffer, IoCompletion, IoQueue,
-    IoRequest, ModelName, open_block_file,
+    Access, Backend, BackendChoice, BlockFile, BlockOptions, Direct, IoBuffer, IoCompletion,
+    IoQueue, IoRequest, ModelName, open_block_file,
 };
 use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 use proptest::prelude::*;
@@ -107,6 +107,26 @@ fn is_readable(queue: &dyn IoQueue, timeout: Duration) -> bool {
     let timeout = Timespec::try_from(timeout).expect("short");
     let mut watched = [PollFd::from_borrowed_fd(queue.event(), PollFlags::IN)];
     poll(&mut watched, Some(&timeout)).expect("polls") == 1
+}
+
+#[test]
+fn bytes_of_a_region_are_written_as_those_of_a_buffer_are() {
+    let region = Direct::anonymous(FILE_BYTES, false).expect("maps");
+    let bytes = filled(IoBuffer::new(8 * BLOCK), 5);
+    region.write(0, &bytes);
+    everywhere(|file| {
+        for from in [0, BLOCK, 100] {
+            let offset = 3 * BLOCK as u64;
+            file.write_from(offset, &region, from as u64, 2 * BLOCK).expect("writes");
+            let mut buffer = file.buffer(2 * BLOCK);
+            file.read_at(offset, &mut buffer).expect("reads");
+            assert!(buffer[..] == bytes[from..from + 2 * BLOCK], "from {from}");
+        }
+        for (offset, len) in [(1, BLOCK), (0, 100), (FILE_BYTES, BLOCK)] {
+            let refused = file.write_from(offset, &region, 0, len).expect_err("out of place");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{len} bytes at {offset}");
+        }
+    });
 }
 
 #[test]
