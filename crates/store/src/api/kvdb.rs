@@ -441,7 +441,8 @@ impl Kvdb {
     /// hold.
     ///
     /// # Errors
-    /// Fails if the disk fails or has no room.
+    /// Fails if the disk fails or has no room. Values that are damaged, or in a missing file, are
+    /// told at the end, when all else is compacted.
     pub fn compact(&self) -> Result<(), StoreError> {
         self.compact_reporting(&mut |_| ControlFlow::Continue(())).map(drop)
     }
@@ -471,7 +472,7 @@ impl Kvdb {
     /// ```
     ///
     /// # Errors
-    /// Fails if the disk fails or has no room.
+    /// Those of [`Kvdb::compact`].
     pub fn compact_with(
         &self,
         progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,

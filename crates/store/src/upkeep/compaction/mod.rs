@@ -140,8 +140,8 @@ impl From<Tiering> for Task {
 /// early.
 ///
 /// # Errors
-/// Fails if a disk fails or has no room, or if data is damaged. Damaged values are told at the end:
-/// they stay where they are, and all else is compacted.
+/// Fails if a disk fails or has no room, or if data is damaged. Values that are damaged, or in a
+/// missing file, are told at the end: all else is compacted, and what is left of them stays.
 pub(crate) fn compact_all(
     context: &CompactionContext<'_>,
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
@@ -163,7 +163,8 @@ pub(crate) fn compact_all(
         is_first = false;
     }
     let is_done = age_all(context, so_far, progress)?;
-    context.background.damaged_segments.take_first().map_or(Ok(is_done), Err)
+    let damaged = context.background.damaged_segments.take_first();
+    damaged.or_else(|| context.files.whole().err()).map_or(Ok(is_done), Err)
 }
 
 /// Squeezes segments until there is room for a compaction of all runs, with a bound of space.
