@@ -253,7 +253,7 @@ impl BlockFile for LocalFile {
             return write_copied(self, offset, region, from, len);
         }
         self.file.blocks().check_request(Access::Write, offset, len)?;
-        region.write_to(self.file.file.as_fd(), offset, from, len)
+        region.mapping().write_to(self.file.file.as_fd(), offset, from, len)
     }
 
     fn sync_at(&self, place: Place) -> io::Result<()> {

@@ -345,7 +345,8 @@ pub trait IoQueue: Send {
     /// Returns the number of requests that were submitted and not reaped.
     fn in_flight(&self) -> usize;
 
-    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel.
+    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel. It
+    /// holds zeroes, or old bytes of this queue's requests.
     fn buffer(&self, len: usize) -> IoBuffer;
 }
 

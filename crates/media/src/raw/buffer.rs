@@ -308,7 +308,11 @@ impl Drop for IoBuffer {
     fn drop(&mut self) {
         match &mut self.home {
             Home::Own { .. } => {}
-            Home::Spare { memory, list } => memory.take().into_iter().for_each(|it| list.put(it)),
+            Home::Spare { memory, list } => {
+                if let Some(memory) = memory.take() {
+                    list.put(memory);
+                }
+            }
             Home::Slot { pool, slot } => {
                 let mut free = pool.free();
                 free.assert_taken(*slot);

@@ -149,8 +149,7 @@ impl Ring {
         }
     }
 
-    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel. It may
-    /// hold old bytes.
+    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel.
     pub(crate) fn buffer(&self, len: usize) -> IoBuffer {
         let slot = self.pool.as_ref().and_then(|pool| pool.buffer(len));
         slot.unwrap_or_else(|| self.spares.buffer(len))

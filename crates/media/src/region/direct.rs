@@ -353,17 +353,6 @@ impl Direct {
         self.mapping.part(offset, len)
     }
 
-    /// Writes `len` bytes at `offset` to a file, at `at` of it.
-    pub(crate) fn write_to(
-        &self,
-        file: BorrowedFd<'_>,
-        at: u64,
-        offset: u64,
-        len: usize,
-    ) -> io::Result<()> {
-        self.mapping.write_to(file, at, offset, len)
-    }
-
     /// Copies `len` bytes at `offset` to the end of `out`.
     #[inline]
     pub fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
