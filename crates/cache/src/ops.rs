@@ -1,7 +1,5 @@
 //! Requests to a cache and its answers, as plain data.
 
-use std::ops::Range;
-
 use entresol_base::Seconds;
 
 /// Hash of a key under the cache's seed; computed once per request by `Worker::hash`.
@@ -119,8 +117,8 @@ pub enum Lookup {
     Hit(ItemMeta),
     /// The item does not exist.
     Miss,
-    /// The item was found, but its value lies on a block file: the header is in the output, with
-    /// room for the value behind it, and the caller must carry out the read.
+    /// The item was found, but its value lies on a block file: the header is in the output, behind
+    /// which the value belongs, and the caller must carry out the read.
     Pending(PendingRead),
 }
 
@@ -132,8 +130,6 @@ pub struct PendingRead {
     pub offset: u64,
     /// Bytes to read.
     pub length: usize,
-    /// Range of the output reserved for the value; empty if no value was wanted.
-    pub room: Range<usize>,
     /// Metadata of the item.
     pub meta: ItemMeta,
     pub(crate) location: u64,

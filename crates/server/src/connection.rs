@@ -293,7 +293,7 @@ impl Connection {
     /// Bytes of buffers that it holds, pending reads included.
     pub(crate) fn held_bytes(&self) -> usize {
         let replies = self.output.bytes.capacity();
-        // Values being read will be copied into room that the replies already have.
+        // Small values that are read will be copied into room that the replies already have.
         let reading = if self.reads > 0 { replies } else { 0 };
         let arriving = self.session.buffered_bytes();
         let pinned = self.output.buffered_bytes();

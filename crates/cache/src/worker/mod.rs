@@ -284,9 +284,8 @@ impl Worker {
                 Lookup::Hit(meta)
             }
             ValueAt::File { offset, checksum, segment, sequence } => {
-                out.resize(room.end, 0);
                 let place = (segment, sequence);
-                Lookup::Pending(self.pending(offset, checksum, hash, found, meta, room, place))
+                Lookup::Pending(self.pending(offset, checksum, hash, found, meta, place))
             }
             ValueAt::Gone => {
                 out.truncate(start);
@@ -296,7 +295,6 @@ impl Worker {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "gathers what a read needs to be finished later")]
     fn pending(
         &mut self,
         offset: u64,
@@ -304,7 +302,6 @@ impl Worker {
         hash: KeyHash,
         found: &Found,
         meta: ItemMeta,
-        room: Range<usize>,
         (segment, sequence): (u32, u64),
     ) -> PendingRead {
         let alignment = self.shared.records().values.read_alignment();
@@ -316,7 +313,6 @@ impl Worker {
         PendingRead {
             offset: start,
             length,
-            room,
             meta,
             location: found.location(),
             segment,
@@ -354,20 +350,19 @@ impl Worker {
         Ok(range)
     }
 
-    /// Returns the value that a pending read has found in `data`, whatever came of it. After a
+    /// Finds the value of a pending read in the `data` that was read, whatever came of it. After a
     /// failure the item is dropped, so that no later request waits for it again.
-    pub fn end_read<'d>(
+    pub fn end_read(
         &mut self,
         read: &PendingRead,
         result: &std::io::Result<usize>,
-        data: &'d [u8],
-    ) -> Option<&'d [u8]> {
+        data: &[u8],
+    ) -> Option<Range<usize>> {
         if !result.as_ref().is_ok_and(|bytes| *bytes >= read.length) {
             self.fail_read(read);
             return None;
         }
-        let data = data.get(..read.length)?;
-        data.get(self.complete_read(read, data).ok()?)
+        self.complete_read(read, data.get(..read.length)?).ok()
     }
 
     /// Drops the item of a pending read that could not be carried out: its value is out of reach.
@@ -387,7 +382,7 @@ impl Worker {
         let mut buffer = IoBuffer::new(read.length);
         let result = file_io::file_of(&shared)?.file.read_at(read.offset, &mut buffer);
         let value = self.end_read(read, &result, &buffer)?;
-        Some(OldValue::new(read, value.to_vec()))
+        Some(OldValue::new(read, buffer.get(value)?.to_vec()))
     }
 
     fn drop_damaged(&mut self, hash: KeyHash, location: u64) {

@@ -852,7 +852,7 @@ impl Worker {
                 }
                 drop(pair);
                 let place = (segment, sequence);
-                Old::Pending(self.pending(offset, checksum, hash, &found, meta, 0..0, place))
+                Old::Pending(self.pending(offset, checksum, hash, &found, meta, place))
             }
             ValueAt::Gone => Old::Absent,
         }

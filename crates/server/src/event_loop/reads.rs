@@ -255,11 +255,12 @@ fn complete(seat: &mut Seat, connection: &mut Connection, part: Part, completion
         Part::Hole(number) => {
             if let Some(hole) = connection.output.holes.get(number) {
                 let value = seat.worker.end_read(&hole.read, &result, &buffer);
-                connection.output.fill(number, value);
+                connection.output.fill(number, value.map(|value| (buffer, value)));
             }
         }
         Part::Old(read) => {
-            if let Some(value) = seat.worker.end_read(&read, &result, &buffer) {
+            let value = seat.worker.end_read(&read, &result, &buffer);
+            if let Some(value) = value.and_then(|value| buffer.get(value)) {
                 connection.session.provide(OldValue::new(&read, value.to_vec()));
             }
         }

@@ -373,8 +373,9 @@ fn damage(folder: &tempfile::TempDir, from: u64) {
     }
 }
 
+/// Value of a whole record: every third is sent from the buffer that it is read into.
 fn small(number: usize) -> Vec<u8> {
-    value(number, 10_000)
+    value(number, if number % 3 == 1 { 40_000 } else { 10_000 })
 }
 
 /// Stores so many values that the first ones have left the write buffers of a file.

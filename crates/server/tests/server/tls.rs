@@ -222,6 +222,35 @@ fn a_slow_client_gets_large_replies_whole_while_the_buffers_stay_bounded() {
 }
 
 #[test]
+fn values_of_any_length_come_from_a_file() {
+    let authority = Authority::new();
+    let path = authority.path("values").display().to_string();
+    let medium = format!("medium = \"file:{path}\"\nmedium_quota = \"64MiB\"");
+    let running = start(&authority.tenant("a", &medium));
+    let mut client = authority.connect(address(&running), None);
+    let lengths = [100, 20_000, 50_000, 900_000];
+    let value = |number: usize| number.to_string().repeat(lengths[number % 4]);
+    let reply = |number| format!("VALUE v{number} 0 {}\n{}\n", value(number).len(), value(number));
+    // The first have left the buffers in which they are gathered.
+    for number in 0..9 {
+        let value = value(number);
+        client.ask(&format!("set v{number} 0 0 {}\n{value}\n", value.len()), "STORED\n");
+    }
+    let filler = "f".repeat(100_000);
+    for number in 0..300 {
+        client.ask(&format!("set f{number} 0 0 {}\n{filler}\n", filler.len()), "STORED\n");
+    }
+    let keys: String = (0..9).map(|number| format!(" v{number}")).collect();
+    let replies: String = (0..9).map(reply).collect();
+    for _ in 0..3 {
+        client.ask(&format!("get{keys}\n"), &format!("{replies}END\n"));
+    }
+    let counts = running.tenants()[0].cache().statistics().events;
+    assert!(counts.file_reads >= 27, "{counts:?}");
+    running.stop().unwrap();
+}
+
+#[test]
 fn a_record_that_is_not_whole_counts_in_buffers_and_is_not_waited_for_for_ever() {
     let authority = Authority::new();
     let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));

@@ -13,7 +13,7 @@ use entresol_protocol::{
 
 use super::arrival::Arrived;
 use super::text::expiry;
-use super::{Command, Flow, Hole, Then};
+use super::{Command, Flow, Then};
 use crate::detail::Event;
 
 impl Command<'_> {
@@ -75,12 +75,7 @@ impl Command<'_> {
                     encode::meta_status(&mut self.out.bytes, Status::Miss, request.key, tokens);
                 }
             }
-            Lookup::Pending(read) => {
-                self.out.bytes.extend_from_slice(encode::CRLF);
-                let reply = start..self.out.bytes.len();
-                let (miss, touch) = (miss(), touch.is_some());
-                self.out.add_hole(Hole { reply, read, miss, touch, failed: false });
-            }
+            Lookup::Pending(read) => self.out.add_hole(read, start, touch.is_some(), miss()),
         }
         Flow::Done
     }

@@ -5,6 +5,7 @@
 //! prefetched, then the records that they name. Only then is the first request executed; by that
 //! time most of its memory has arrived.
 
+mod apart;
 mod arrival;
 mod control;
 mod dump;

@@ -1,19 +1,24 @@
-//! Replies of a turn, with holes for values from a block file, and large values that are sent from
-//! their place in the cache.
+//! Replies of a turn, with holes for values from a block file, and values that are sent from memory
+//! of their own.
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use entresol_cache::{Damaged, FileIo, PendingRead, Pinned, Worker};
-use entresol_media::{SendPart, send_parts};
+use entresol_media::{IoBuffer, SendPart, send_parts};
 use entresol_protocol::encode;
 
 use super::Flow;
+use super::apart::{Apart, ReadValue};
 use crate::counters::Counters;
 
 /// Bytes of replies before a large value on a block file from which on it is read.
 const READ_AHEAD_BYTES: usize = 256 << 10;
+/// Bytes of a value from a block file that are copied into the replies at most. Longer ones are
+/// sent from the buffer that they were read into; the buffers of shorter ones are few, and the next
+/// reads need them.
+const COPIED_BYTES_MAX: usize = 32 << 10;
 
 /// Replies in the order of their requests.
 #[derive(Debug, Default)]
@@ -22,18 +27,18 @@ pub struct Output {
     pub bytes: Vec<u8>,
     /// Holes in the order of their places.
     pub holes: Vec<Hole>,
-    /// Large values in the order of their places.
+    /// Values that are sent from memory of their own, in the order of their places.
     values: Vec<Inserted>,
     /// Bytes of these values.
     value_bytes: usize,
 }
 
-/// A large value that is sent in the middle of the replies.
+/// A value that is sent in the middle of the replies.
 #[derive(Debug)]
 struct Inserted {
     /// Offset in the bytes of the replies, before which it is sent.
     at: usize,
-    value: Pinned,
+    value: Apart,
     /// Lookup that is a miss if the value turns out to be damaged before any of it is sent.
     opening: Option<Opening>,
 }
@@ -67,23 +72,33 @@ impl ReadRoom {
 enum Part {
     /// These bytes.
     Bytes(Range<usize>),
-    /// Range of the large value with this number.
+    /// Range of the inserted value with this number.
     Value(usize, Range<usize>),
 }
 
 /// A reply whose value must be read from a block file.
 #[derive(Debug)]
 pub struct Hole {
-    /// Range of the whole reply in the output: header, value and line ending.
-    pub reply: Range<usize>,
+    /// Range of the reply in the output: header, value, if that is copied, and line ending.
+    reply: Range<usize>,
     /// Read that fills the hole.
     pub read: PendingRead,
+    place: HolePlace,
     /// Reply that takes its place if the read fails.
-    pub miss: Vec<u8>,
+    miss: Vec<u8>,
     /// True if the lookup counts as a touch rather than a get.
-    pub touch: bool,
+    touch: bool,
     /// Set once the read has failed.
-    pub failed: bool,
+    failed: bool,
+}
+
+/// Place of the value of a hole.
+#[derive(Debug)]
+enum HolePlace {
+    /// This range of the bytes of the replies.
+    Room(Range<usize>),
+    /// Inserted value with this number.
+    Value(usize),
 }
 
 impl Output {
@@ -101,7 +116,7 @@ impl Output {
         self.len() == 0
     }
 
-    /// Returns true if large values are among the replies.
+    /// Returns true if values are among the replies that are sent from memory of their own.
     #[inline]
     #[must_use]
     pub fn has_values(&self) -> bool {
@@ -111,10 +126,10 @@ impl Output {
     /// Returns true if this alone keeps the memory of a large value.
     #[must_use]
     pub fn has_orphan(&self) -> bool {
-        self.values.iter().any(|it| it.value.is_orphan())
+        self.values.iter().any(|it| it.value.pinned().is_some_and(Pinned::is_orphan))
     }
 
-    /// Returns the bytes of memory that large values take beside their place in the cache.
+    /// Returns the bytes of memory that inserted values take beside their place in the cache.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.values.iter().map(|it| it.value.buffered_bytes()).sum()
@@ -135,9 +150,22 @@ impl Output {
         let reply = start..self.bytes.len();
         let opening = value.is_on_file().then(|| Opening { reply, miss: miss(), touch });
         let is_open = opening.is_none();
+        self.insert(at, Apart::Pinned(value), opening);
+        is_open
+    }
+
+    fn insert(&mut self, at: usize, value: Apart, opening: Option<Opening>) {
+        debug_assert!(
+            self.values.last().is_none_or(|last| last.at <= at),
+            "a value at {at} behind {:?}",
+            self.values.last()
+        );
         self.value_bytes += value.len();
         self.values.push(Inserted { at, value, opening });
-        is_open
+    }
+
+    fn remove(&mut self, number: usize) {
+        self.value_bytes -= self.values.remove(number).value.len();
     }
 
     /// Lets go what was read of large values before byte `sent`.
@@ -203,13 +231,14 @@ impl Output {
         // From the back, so that the ranges of earlier replies stay valid.
         for number in (0..self.values.len()).rev() {
             let Inserted { value, opening, .. } = &mut self.values[number];
-            let Some(opening) = opening.take() else { continue };
+            let (Some(opening), Some(value)) = (opening.take(), value.pinned_mut()) else {
+                continue;
+            };
             worker.end_opening(value);
             counters.count_lookup(opening.touch, !value.is_damaged());
             if value.is_damaged() {
                 counters.medium_read_failures.count();
-                let value = self.values.remove(number).value;
-                self.value_bytes -= value.len();
+                self.remove(number);
                 self.replace(opening.reply, &opening.miss);
             }
         }
@@ -239,7 +268,8 @@ impl Output {
     /// Returns a large value that is damaged, if it was found.
     #[must_use]
     pub fn damaged(&self) -> Option<&Pinned> {
-        self.values.iter().map(|it| &it.value).find(|value| value.is_damaged())
+        let mut pinned = self.values.iter().filter_map(|it| it.value.pinned());
+        pinned.find(|value| value.is_damaged())
     }
 
     /// Sends at most so many bytes of the replies, from byte `sent` of them on, to a socket.
@@ -328,30 +358,41 @@ impl Output {
         Flow::Done
     }
 
-    /// Adds a hole in a reply that is written whole.
-    pub(crate) fn add_hole(&mut self, hole: Hole) {
-        let (reply, room, end) = (&hole.reply, &hole.read.room, self.bytes.len());
+    /// Adds a hole for a value behind the replies so far, in a reply that began at `start`, and the
+    /// end of that reply. `miss` is the reply that takes its place if the read fails.
+    pub(crate) fn add_hole(&mut self, read: PendingRead, start: usize, touch: bool, miss: Vec<u8>) {
+        let (at, len) = (self.bytes.len(), read.meta.value_len as usize);
         debug_assert!(
-            reply.start <= room.start && room.end <= reply.end && reply.end <= end,
-            "value at {room:?} in the reply at {reply:?} of {end} bytes"
+            start <= at && self.holes.last().is_none_or(|last| last.reply.end <= start),
+            "the reply at {start} reaches into the one before it, or begins behind {at}"
         );
-        debug_assert!(
-            self.holes.last().is_none_or(|last| last.reply.end <= reply.start),
-            "the reply at {reply:?} reaches into the one before it"
-        );
-        self.holes.push(hole);
+        let place = if len > COPIED_BYTES_MAX {
+            self.insert(at, Apart::Read(ReadValue::to_come(len)), None);
+            HolePlace::Value(self.values.len() - 1)
+        } else {
+            self.bytes.resize(at + len, 0);
+            HolePlace::Room(at..at + len)
+        };
+        self.bytes.extend_from_slice(encode::CRLF);
+        let reply = start..self.bytes.len();
+        self.holes.push(Hole { reply, read, place, miss, touch, failed: false });
     }
 
-    /// Fills a hole with its value; `None` says that the read came to nothing.
-    pub fn fill(&mut self, hole: usize, value: Option<&[u8]>) {
+    /// Fills a hole with the range of a buffer that holds its value; `None` says that the read came
+    /// to nothing.
+    pub fn fill(&mut self, hole: usize, read: Option<(IoBuffer, Range<usize>)>) {
         let count = self.holes.len();
         debug_assert!(hole < count, "hole {hole} is filled, there are {count}");
         let Some(hole) = self.holes.get_mut(hole) else { return };
-        let room = self.bytes.get_mut(hole.read.room.clone());
-        match (value, room) {
-            (Some(value), Some(room)) if value.len() == room.len() => room.copy_from_slice(value),
-            _ => hole.failed = true,
-        }
+        let is_filled = read.is_some_and(|(buffer, range)| match &hole.place {
+            HolePlace::Value(number) => self.values[*number].value.fill(buffer, range),
+            HolePlace::Room(room) => {
+                let room = self.bytes.get_mut(room.clone()).unwrap_or_default();
+                let value = buffer.get(range).filter(|value| value.len() == room.len());
+                value.map(|value| room.copy_from_slice(value)).is_some()
+            }
+        });
+        hole.failed = !is_filled;
     }
 
     /// Replaces the replies of failed reads by misses, and counts all lookups. Called once no read
@@ -362,6 +403,9 @@ impl Output {
             counters.count_lookup(hole.touch, !hole.failed);
             if hole.failed {
                 counters.medium_read_failures.count();
+                if let HolePlace::Value(number) = hole.place {
+                    self.remove(number);
+                }
                 self.replace(hole.reply, &hole.miss);
             }
         }

@@ -5,7 +5,7 @@ use entresol_protocol::encode::{self, ValueFacts};
 use entresol_protocol::{Exptime, Keys, Request};
 
 use super::text::expiry;
-use super::{Call, Flow, Hole};
+use super::{Call, Flow};
 use crate::detail::Event;
 
 impl Call<'_> {
@@ -87,10 +87,7 @@ impl Call<'_> {
             }
             Lookup::Pending(read) => {
                 self.seat.tenant.detail.count(key, Event::Hit);
-                self.out.bytes.extend_from_slice(encode::CRLF);
-                let reply = start..self.out.bytes.len();
-                let miss = Vec::new();
-                self.out.add_hole(Hole { reply, read, miss, touch, failed: false });
+                self.out.add_hole(read, start, touch, Vec::new());
             }
         }
     }
