@@ -74,15 +74,16 @@ pub struct KvdbOptions {
     /// indexes and the block cache leave of their shares, and gives it back when they need it. It
     /// also gives half of its own share to the block cache while that lets all runs be cached.
     pub row_cache_bytes: u64,
-    /// Bytes on media per live byte above which compaction and garbage collection make room.
-    pub space_amplification_max: f64,
     /// Most bytes on media for each byte of keys and values that can be read, beside 16 MiB, while
     /// values in segments are overwritten; `None` for no bound.
     ///
     /// Garbage is collected before that is reached, and writers are slowed down if they are faster.
     /// Values beside their keys may take as much again. Files that only snapshots, cursors and
     /// transactions hold come on top.
-    pub space_bound: Option<f64>,
+    pub space_amplification_max: Option<f64>,
+    /// Bytes of values on media for each one that compactions have not found to be superseded,
+    /// above which garbage is collected; at most `space_amplification_max`.
+    pub space_amplification_target: f64,
     /// Share of a class of media that values may take there because they are read often, although
     /// they would otherwise lie on a slower class; 0 for none.
     pub hot_share: f64,
@@ -106,8 +107,8 @@ impl Default for KvdbOptions {
             generations_waiting_max: 4,
             memory_bytes: 192 << 20,
             row_cache_bytes: 32 << 20,
-            space_amplification_max: 1.5,
-            space_bound: None,
+            space_amplification_max: None,
+            space_amplification_target: 1.5,
             hot_share: 0.1,
             reserve_bytes: 64 << 20,
             range_deletes_per_run_max: PREFIXES_GONE_MAX as u32,
@@ -122,6 +123,12 @@ impl KvdbOptions {
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
     /// Fewest bytes of memory.
     pub const MEMORY_BYTES_MIN: u64 = 512 << 10;
+
+    /// Returns the bytes of values for each live one above which garbage is collected.
+    pub(crate) fn amplification_target(&self) -> f64 {
+        let target = self.space_amplification_target;
+        self.space_amplification_max.map_or(target, |most| target.min(most))
+    }
 
     /// Returns the age that an acknowledged write may reach before it is durable.
     pub(crate) fn lag_max(&self) -> Duration {
@@ -179,8 +186,8 @@ impl KvdbOptions {
             ));
         }
         for (name, ratio) in [
-            ("space_amplification_max", Some(self.space_amplification_max)),
-            ("space_bound", self.space_bound),
+            ("space_amplification_max", self.space_amplification_max),
+            ("space_amplification_target", Some(self.space_amplification_target)),
         ] {
             if ratio.is_some_and(|ratio| !(1.1..=100.0).contains(&ratio)) {
                 return refuse(format!("{name} is {}: use 1.1 to 100", ratio.unwrap_or_default()));

@@ -99,9 +99,10 @@ fn options(opening: &Opening<'_>) -> KvdbOptions {
     if let Some(memory) = opening.options.memory_bytes {
         options.memory_bytes = memory.0;
     }
-    options.space_bound = opening.options.space_bound;
-    options.space_amplification_max =
-        options.space_bound.unwrap_or(options.space_amplification_max);
+    if let Some(bound) = opening.options.space_bound {
+        options.space_amplification_max = Some(bound);
+        options.space_amplification_target = bound;
+    }
     options.hot_share = opening.options.hot_share.unwrap_or(options.hot_share);
     if let Some(generation) = opening.options.generation_bytes {
         options.generation_bytes = generation.0;

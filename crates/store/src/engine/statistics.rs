@@ -256,7 +256,7 @@ pub struct SpaceBytes {
     /// Bytes dead in the flushed segments: nothing refers to them.
     pub value_dead_bytes: u64,
     /// Of the bytes live there, those that newer writes supersede, by estimate: a compaction makes
-    /// them dead. 0 without a [`space_bound`](crate::KvdbOptions::space_bound).
+    /// them dead. 0 without a [`space_amplification_max`](crate::KvdbOptions::space_amplification_max).
     pub value_superseded_bytes: u64,
     /// Segments of the log that were created ahead.
     pub spare_bytes: u64,
@@ -309,7 +309,7 @@ pub struct StallStatistics {
     /// one for each sync that ended too late. No writer waits for these as such.
     pub sync_lateness: Stall,
     /// Short delays because the store was about to take more space than
-    /// [`space_bound`](crate::KvdbOptions::space_bound) allows.
+    /// [`space_amplification_max`](crate::KvdbOptions::space_amplification_max) allows.
     pub space: Stall,
     /// Short delays because the memtable image on persistent memory lagged.
     pub memtable_image: Stall,

@@ -101,8 +101,8 @@ impl Space {
         Space {
             hasher: NameHasher::new(),
             memory_bytes: options.memory_bytes,
-            bound: options.space_bound,
-            amplification: options.space_amplification_max,
+            bound: options.space_amplification_max,
+            amplification: options.amplification_target(),
             zeros: AtomicU32::new(NONE),
             superseded: Mutex::default(),
             spared: Mutex::default(),

@@ -248,7 +248,7 @@ fn overwrite(seed: u64, choose: fn(&mut Rng) -> u64, midst: Midst) -> f64 {
         let disk = Disk::new(&world, options).expect("a disk");
         let options = KvdbOptions {
             memory_bytes: 32 << 20,
-            space_bound: Some(SPACE_BOUND),
+            space_amplification_max: Some(SPACE_BOUND),
             ..KvdbOptions::default()
         };
         let clock = || Arc::new(world.clone());

@@ -27,7 +27,7 @@ pub(super) fn kept_within_its_bound() -> Told {
     on_disk(Preemption::Never, disk, |world, disk| {
         let options = KvdbOptions {
             memory_bytes: 32 << 20,
-            space_bound: Some(BOUND),
+            space_amplification_max: Some(BOUND),
             ..KvdbOptions::default()
         };
         let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).map_err(text)?;

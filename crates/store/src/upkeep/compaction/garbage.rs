@@ -209,7 +209,7 @@ pub(super) fn is_over_bound(view: &View, amplification: f64) -> bool {
 
 /// Returns how thorough background work is now, if anything is to be collected.
 pub(super) fn thoroughness(context: &CompactionContext<'_>, view: &View) -> Option<Thoroughness> {
-    if is_over_bound(view, context.options.space_amplification_max) {
+    if is_over_bound(view, context.options.amplification_target()) {
         return Some(Thoroughness::MostlyDead);
     }
     let is_full = context.files.volumes.choose_for_log(context.options.segment_bytes).is_err();
@@ -221,7 +221,7 @@ pub(super) fn thoroughness(context: &CompactionContext<'_>, view: &View) -> Opti
 /// overwritten values while nothing is written. The segments count these as live until then.
 pub(super) fn deleted(context: &CompactionContext<'_>, view: &View) -> Option<KvsId> {
     let is_idle = context.background.is_idle.load(Relaxed);
-    let most = 1.0 - 1.0 / context.options.space_amplification_max;
+    let most = 1.0 - 1.0 / context.options.amplification_target();
     let part = if is_idle { IDLE_DEAD_PART } else { most };
     let now = is_idle.then(|| context.files.time.now());
     let dead = context.compactable(view).filter_map(|(kvs, runs)| {

@@ -422,7 +422,7 @@ fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
             None => gauge.relax(),
         }
     }
-    let amplification = context.options.space_amplification_max;
+    let amplification = context.options.amplification_target();
     let all = context.compactable(view);
     let mut sizes = all.clone().map(|(kvs, runs)| {
         (*kvs, runs.iter().map(|run| run.run.summary().file_bytes).collect::<Vec<_>>())
@@ -500,7 +500,7 @@ fn garbage(
 /// readers have to search too many runs.
 fn is_urgent(context: &CompactionContext<'_>) -> bool {
     let view = context.files.current.get();
-    is_over_bound(&view, context.options.space_amplification_max)
+    is_over_bound(&view, context.options.amplification_target())
         || view.runs.values().any(|runs| runs.len() >= RUNS_URGENT)
 }
 
