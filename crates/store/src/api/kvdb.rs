@@ -523,9 +523,9 @@ impl Kvdb {
     /// if the store was opened so.
     ///
     /// The work waits for the account's share of the medium's time, as other tenants do. It does
-    /// not wait if that would make writers wait, let bytes dead exceed `space_amplification_target`,
-    /// or hold up a caller that waits for a full flush. A stopped account does not stop the work in
-    /// these cases either.
+    /// not wait if that would make writers wait, let bytes dead exceed what
+    /// `space_amplification_target` says, or hold up a caller that waits for a full flush. A
+    /// stopped account does not stop the work in these cases either.
     ///
     /// ```
     /// # fn main() -> Result<(), entresol_store::StoreError> {

@@ -256,7 +256,8 @@ pub struct SpaceBytes {
     /// Bytes dead in the flushed segments: nothing refers to them.
     pub value_dead_bytes: u64,
     /// Of the bytes live there, those that newer writes supersede, by estimate: a compaction makes
-    /// them dead. 0 without a [`space_amplification_max`](crate::KvdbOptions::space_amplification_max).
+    /// them dead. 0 without a
+    /// [`space_amplification_max`](crate::KvdbOptions::space_amplification_max).
     pub value_superseded_bytes: u64,
     /// Segments of the log that were created ahead.
     pub spare_bytes: u64,
