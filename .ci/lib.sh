@@ -1,9 +1,7 @@
 # Shared by .ci/run and .ci/slow: where things lie, steps with their times, steps side by side.
 
 # Without line tables crates compile in five sixths of the time; panics name their lines all the same.
-# In several units that are not optimised across them, it is five sixths of that again.
 export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 CARGO_PROFILE_RELEASE_DEBUG=false
-export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=8 CARGO_PROFILE_RELEASE_LTO=off
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 export SUITES_WORK=${SUITES_WORK:-$CARGO_TARGET_DIR/suites}
 release=$CARGO_TARGET_DIR/release/entresol

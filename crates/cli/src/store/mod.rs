@@ -51,7 +51,7 @@ enum Command {
     /// Copy everything that can be read of a damaged store into a new one; status 1 if something
     /// cannot.
     Salvage(Copy),
-    /// Copy a store to another directory; the copy is a complete store.
+    /// Copy a store as it is, with any damage, to another directory; the copy is a complete store.
     Checkpoint(Copy),
     /// Compact the store, after which it takes no more space than it must.
     Compact(Whole),

@@ -399,9 +399,13 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     let printed = match json {
         true => print_json(&made),
         false => {
-            let (to, bytes) = (to.display(), size(made.bytes));
-            let text = format!("{to}: {} files, {bytes}, a complete store\n", made.files);
-            print(text).map_err(Into::into)
+            let (files, bytes, check) = (made.files, size(made.bytes), quoted(&to.display()));
+            let to = to.display();
+            print(format!(
+                "{to}: {files} files, {bytes}, a complete store; damage is copied as it is, and \
+                 `entresol store check {check}` finds it\n"
+            ))
+            .map_err(Into::into)
         }
     };
     after("the copy was made", printed)
