@@ -233,11 +233,13 @@ impl Subject {
     /// `check` reports damage.
     fn judge(&self, with_salvage: bool) -> Result<bool, String> {
         let home = home(&self.disk, self.state)?;
-        let (shown, error) = match self.open(home.clone()).map(|store| contents(&store)) {
+        let store = self.open(home.clone());
+        let (shown, error) = match store.as_ref().map(contents) {
             Ok(Ok(shown)) => (shown, None),
-            Ok(Err((shown, error))) => (shown, Some(error)),
-            Err(error) => (Contents::new(), Some(error)),
+            Ok(Err((shown, error))) => (shown, Some(error.to_string())),
+            Err(error) => (Contents::new(), Some(error.to_string())),
         };
+        let gets = store.map_or(Ok(()), |store| self.check_gets(&store));
         let report = check(&home, &mut |_| {});
         let is_reported = report.as_ref().is_ok_and(|it| !it.is_whole()) || report.is_err();
         let is_odd = report.is_ok_and(|it| it.remarks.len() > self.before.remarks.len());
@@ -247,14 +249,42 @@ impl Subject {
         }
         // An image of a killed process is compared with the log by `check` only.
         let may_be_older = self.state.pmem && self.state.killed && is_reported;
-        let is_right = |(key, value): (&_, &_)| self.expected.get(key) == Some(value);
-        if !may_be_older && !shown.iter().all(is_right) {
-            return Err("a reader gets what was never the newest value".to_owned());
+        let is_wrong = |(key, value): &(&_, &_)| self.expected.get(*key) != Some(*value);
+        if !may_be_older && let Some(((kvs, key), value)) = shown.iter().find(is_wrong) {
+            let newest = self.expected.get(&(kvs.clone(), key.clone()));
+            return Err(format!(
+                "a cursor shows {} bytes for {} of {kvs}, the newest value has {:?}; error: {error:?}",
+                value.len(),
+                key.escape_ascii(),
+                newest.map(Vec::len)
+            ));
+        }
+        if !may_be_older {
+            gets?;
         }
         if with_salvage && is_reported {
             self.check_salvaged(&shown)?;
         }
         Ok(is_reported || is_odd)
+    }
+
+    /// Checks that a get of each key that was ever put finds its newest value, or fails.
+    fn check_gets(&self, store: &Kvdb) -> Result<(), String> {
+        for name in NAMES {
+            let Ok(kvs) = store.kvs(name) else { continue };
+            for key in (0..KEYS).map(key) {
+                let Ok(found) = kvs.get(&key) else { continue };
+                let newest = self.expected.get(&(name.to_owned(), key.clone()));
+                if found.as_ref() != newest {
+                    let (found, newest) = (found.map(|it| it.len()), newest.map(Vec::len));
+                    return Err(format!(
+                        "a get of {} of {name} finds {found:?} bytes, the newest value has {newest:?}",
+                        key.escape_ascii()
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Checks that a salvage copies all that readers find.
@@ -340,7 +370,6 @@ fn fill(store: &Kvdb) -> Result<(), String> {
         store.create_kvs(name, options).map_err(text)
     };
     let [one, two] = [of(NAMES[0])?, of(NAMES[1])?];
-    let key = |number: u32| format!("key{number:04}").into_bytes();
     for number in 0..KEYS {
         let value = vec![number as u8 + 1; [10, 90, 0, 300][number as usize % 4]];
         one.put(&key(number), &value).map_err(text)?;
@@ -355,6 +384,10 @@ fn fill(store: &Kvdb) -> Result<(), String> {
         two.delete(&key(number + 1)).map_err(text)?;
     }
     one.delete_prefix(b"key003").map(drop).map_err(text)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:04}").into_bytes()
 }
 
 /// Returns everything that readers find, or what they found before an error.

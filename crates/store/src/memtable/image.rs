@@ -539,7 +539,15 @@ impl RecoveredImage {
         segments: &Segments,
     ) -> Result<Option<u64>, StoreError> {
         let hash = self.lines.hash(kvs, key);
-        self.lines.find(hash, |place| segments.is_of(place, kvs, key))
+        self.lines.find(hash, |place| {
+            let is_of = segments.is_of(place, kvs, key)?;
+            // A put is verified with its value. Anything else decides by itself: a tombstone, an
+            // expiry, and another key with such a hash, unless that is this one, damaged.
+            if !is_of || segments.header(place)?.2.kind != Kind::Put {
+                segments.verify(place)?;
+            }
+            Ok(is_of)
+        })
     }
 
     /// Returns the bits of the `Kvs` that have records in the image.

@@ -1,11 +1,12 @@
 //! Memtable images on emulated persistent memory, when they cannot be created or cannot keep up.
 #![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::{Clock, SystemClock};
-use entresol_media::PmemMode;
-use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MemtableImageStatistics};
+use entresol_media::{LocalDirectory, PmemMode};
+use entresol_store::{CursorOptions, Kvdb, KvdbOptions, KvsOptions, MemtableImageStatistics};
 
 /// Shortest pause of the store after a failure.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -93,4 +94,67 @@ fn writers_do_not_outrun_an_image_by_much() {
     assert!(missing_most < WRITES / 2, "{missing_most} writes were in no image");
     let found = until(&store, |it| it.writes_missing == 0);
     assert_eq!((found.failures, found.failure), (0, None));
+}
+
+/// After a clean close, the image leads to records that nothing has read since. A damaged one must
+/// neither be passed over for an older version nor decide that there is none.
+#[test]
+fn records_that_an_image_leads_to_are_verified_before_they_decide() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("store");
+    let pmem = Some(PmemMode { assume_dax: true });
+    let options = KvdbOptions { pmem, ..KvdbOptions::default() };
+    let store = Kvdb::create_at(&path, options).expect("a store");
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    // Key, offset of a byte from the record's beginning, and the bits that flip in it: of two keys,
+    // and of a kind, which turns a put into one with an expiry.
+    let cases: [(&[u8], usize, u8); 3] = [(b"gone", 24, 1), (b"moved", 26, 2), (b"timed", 4, 4)];
+    for (key, ..) in cases {
+        kvs.put(key, b"older").expect("room");
+    }
+    store.compact().expect("room");
+    for (key, ..) in cases {
+        match key {
+            b"gone" => kvs.delete(key).expect("room"),
+            _ => kvs.put(key, b"newer").expect("room"),
+        };
+    }
+    // Recovery reads the last record, and what is behind the image.
+    kvs.put(b"last", b"newer").expect("room");
+    until(&store, |it| it.writes_missing == 0);
+    store.close().expect("durable");
+
+    let files = std::fs::read_dir(&path).expect("there").map(|it| it.expect("there").path());
+    let segments: Vec<_> =
+        files.filter(|it| it.extension().is_some_and(|it| it == "segment")).collect();
+    for (key, offset, bits) in cases {
+        let mut damaged = 0;
+        for segment in &segments {
+            let whole = std::fs::read(segment).expect("readable");
+            let Some(at) = whole.windows(key.len()).rposition(|it| it == key) else { continue };
+            let mut bytes = whole.clone();
+            bytes[at - 24 + offset] ^= bits;
+            std::fs::write(segment, bytes).expect("writable");
+            damaged += 1;
+            let directory = Arc::new(LocalDirectory::open_existing(&path).expect("there"));
+            let clock = Arc::new(SystemClock::new());
+            let store = Kvdb::open_read_only(directory, options, clock).expect("opens");
+            assert_eq!(store.statistics().expect("open").log_records_read, 0);
+            let kvs = store.kvs("data").expect("there");
+            let error = kvs.get(key).expect_err("damaged").to_string();
+            assert!(error.contains("damaged"), "{error}");
+            let mut cursor = kvs.cursor(CursorOptions::default()).expect("begins");
+            let error = loop {
+                match cursor.next() {
+                    Ok(Some((key, value))) => assert_eq!(value, b"newer", "{}", key.escape_ascii()),
+                    Ok(None) => panic!("a cursor passes over {}", key.escape_ascii()),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            assert!(error.contains("damaged"), "{error}");
+            store.close().expect("read only");
+            std::fs::write(segment, whole).expect("writable");
+        }
+        assert_eq!(damaged, 1, "segments with {}", key.escape_ascii());
+    }
 }
