@@ -253,7 +253,7 @@ impl Subject {
         if !may_be_older && let Some(((kvs, key), value)) = shown.iter().find(is_wrong) {
             let newest = self.expected.get(&(kvs.clone(), key.clone()));
             return Err(format!(
-                "a cursor shows {} bytes for {} of {kvs}, the newest value has {:?}; error: {error:?}",
+                "a cursor shows {} bytes for {} of {kvs}, newest are {:?}; error: {error:?}",
                 value.len(),
                 key.escape_ascii(),
                 newest.map(Vec::len)
@@ -278,7 +278,7 @@ impl Subject {
                 if found.as_ref() != newest {
                     let (found, newest) = (found.map(|it| it.len()), newest.map(Vec::len));
                     return Err(format!(
-                        "a get of {} of {name} finds {found:?} bytes, the newest value has {newest:?}",
+                        "a get of {} of {name} finds {found:?} bytes, newest are {newest:?}",
                         key.escape_ascii()
                     ));
                 }
