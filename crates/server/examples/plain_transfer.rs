@@ -34,7 +34,7 @@ struct Medium {
     /// Length of the last value.
     value_len: AtomicUsize,
     file: Option<Arc<dyn BlockFile>>,
-    /// Bytes that were written to the file, and how many were read, each once round and more.
+    /// Bytes that were written to the file so far, and that were read from it.
     written: AtomicU64,
     read: AtomicU64,
 }
@@ -131,9 +131,12 @@ impl Medium {
         Ok(used + early)
     }
 
-    /// Sends a value as long as the last that was received.
+    /// Sends a value as long as the last that was received; before the first, there is none.
     fn send(&self, stream: &mut TcpStream, key: &str, ring: &mut Ring) -> io::Result<()> {
         let len = self.value_len.load(Ordering::Relaxed);
+        if len == 0 {
+            return stream.write_all(b"END\r\n");
+        }
         ring.be_for(len);
         let mut head = format!("VALUE {key} 0 {len}\r\n").into_bytes();
         let mut at = 0;
