@@ -1,7 +1,7 @@
 //! Segments: their states and counts, the queues of sealed and free ones, and the two quotas.
 //!
 //! A segment is free, then open (one shard appends to it), on a block file writing, then sealed,
-//! evicting, and free again. Only the thread that moved a segment from sealed to evicting may empty
+//! evicting, and free again. It stays open, though it is full, while a value arrives in it. Only the thread that moved a segment from sealed to evicting may empty
 //! it. After that move only shards that announced a write before it (`Writing`) still write to the
 //! segment, and the evicting thread waits for them.
 //!
@@ -92,6 +92,8 @@ pub(crate) struct Segment {
     pieces: AtomicU32,
     /// Readers of the value that it leads, and a mark once the value's item has died.
     pins: AtomicU32,
+    /// Reserved places in it, and a mark once it takes no further records.
+    reserved: AtomicU32,
 }
 
 impl Segment {
@@ -127,6 +129,7 @@ impl Segment {
         self.used.store(0, Ordering::Relaxed);
         self.value_used.store(0, Ordering::Relaxed);
         self.live.store(0, Ordering::Relaxed);
+        self.reserved.store(0, Ordering::Relaxed);
         // The earliest deadline possible; the first item moves it.
         self.deadline.store(NEVER + 1, Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::SeqCst);
@@ -161,6 +164,34 @@ impl Segment {
     pub(crate) fn remove_live(&self, bytes: u64) -> bool {
         let item = LIVE_ITEM + bytes;
         self.live.fetch_sub(item, Ordering::Relaxed) == item
+    }
+
+    /// Counts a place whose record comes later, under the lock of the shard that the segment is
+    /// open in: until then it stays open.
+    pub(crate) fn reserve(&self) {
+        let before = self.reserved.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before & CLOSED == 0, "a place was reserved in a segment that is full");
+    }
+
+    /// Counts a reserved place out, whose record is published or will never be. Returns true if the
+    /// segment is to be sealed now.
+    pub(crate) fn end_reservation(&self) -> bool {
+        let before = self.reserved.fetch_sub(1, Ordering::AcqRel);
+        assert!(before & !CLOSED != 0, "a reservation has ended that never began");
+        before == CLOSED | 1
+    }
+
+    /// Returns the number of its reserved places.
+    pub(crate) fn reserved(&self) -> u64 {
+        u64::from(self.reserved.load(Ordering::Relaxed) & !CLOSED)
+    }
+
+    /// Notes that it takes no further records. Returns true if it is to be sealed now, since no
+    /// place in it is reserved.
+    pub(crate) fn close(&self) -> bool {
+        let before = self.reserved.fetch_or(CLOSED, Ordering::AcqRel);
+        debug_assert!(before & CLOSED == 0, "a segment was closed twice");
+        before == 0
     }
 
     /// Makes it a piece of a value that is being written: the next one and, of the first, the
@@ -259,6 +290,8 @@ impl Segment {
 
 /// Mark of a value whose item has died, beside the count of its readers.
 const DEAD: u32 = 1 << 31;
+/// Mark of a segment that takes no further records, beside the count of its reserved places.
+const CLOSED: u32 = 1 << 31;
 /// One item in the word that counts live items and bytes.
 const LIVE_ITEM: u64 = 1 << 40;
 

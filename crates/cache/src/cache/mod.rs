@@ -231,7 +231,7 @@ impl Cache {
     }
 
     /// Closes the cache: finishes writes and, with a restart directory, saves everything in it.
-    /// Workers must not be used afterwards.
+    /// Workers must not be used afterwards, and no value may be arriving.
     ///
     /// # Errors
     /// When the state could not be saved; the next start will then be without it.
@@ -272,7 +272,7 @@ fn gather(shared: &Shared) -> Statistics {
         segments_open += u64::from(state == State::Open);
         segments_writing += u64::from(state == State::Writing);
         if segment.sequence.load(Ordering::SeqCst) >= flushed_below {
-            items += segment.live_items();
+            items += segment.live_items().saturating_sub(segment.reserved());
             item_bytes += segment.live_bytes();
         }
     }

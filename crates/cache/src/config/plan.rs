@@ -41,6 +41,9 @@ const BUFFERS_MIN: u64 = 4;
 const SEGMENTS_GROWTH: u64 = 1 << 10;
 /// Open segments, and on a block file all write buffers, take at most one part in this many.
 const OPEN_SHARE: u64 = 8;
+/// Segments that stay open for values that are still to arrive are at most one part in this many,
+/// and at most a quarter of write buffers, which must be more than a few.
+const RESERVED_SHARE: u64 = 16;
 /// Largest arena: a location counts four-byte units in 39 bits; the 40th is kept for keys outside
 /// of DRAM.
 const ARENA_BYTES_MAX: u64 = 1 << 41;
@@ -82,6 +85,8 @@ pub(crate) struct Plan {
     pub(crate) buffers: u32,
     /// Number of buffers for chunks of large values that are kept.
     pub(crate) chunk_buffers: u32,
+    /// Number of places that may be reserved for values that are still to arrive.
+    pub(crate) reservations: u64,
     /// DRAM that is used even while nothing is stored.
     pub(crate) fixed_bytes: u64,
 }
@@ -154,6 +159,7 @@ impl Plan {
             spare_segments: (segments / SEGMENTS_DEFAULT).clamp(1, shards as u64),
             buffers: buffers.unwrap_or(0),
             chunk_buffers: chunk_buffers(config, segment_bytes),
+            reservations: reservations(segments, buffers),
             fixed_bytes: u64::from(buffers.unwrap_or(0)) * segment_bytes,
         })
     }
@@ -311,6 +317,16 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
     // Half of the buffers are open, half are being written; writers cannot use more open ones.
     let useful = 2 * ((2 * config.workers.max(1) + 1) * CLASSES) as u64;
     Ok(Some(buffers.clamp(BUFFERS_MIN, useful) as u32))
+}
+
+/// Returns the number of places that may be reserved at once, each perhaps in a segment of its own
+/// that stays open for it.
+fn reservations(segments: u64, buffers: Option<u32>) -> u64 {
+    match buffers {
+        Some(buffers) if u64::from(buffers) < 2 * RESERVED_SHARE => 0,
+        Some(buffers) => (u64::from(buffers) / 4).min(segments / RESERVED_SHARE),
+        None => segments / RESERVED_SHARE,
+    }
 }
 
 /// Returns the number of buffers for chunks of large values that a block file keeps.

@@ -2,7 +2,8 @@
 //! classes, and, in DRAM, the holes that overwritten records have left.
 //!
 //! A shard is locked from the reservation of a place until its record is published or given up, so
-//! an open segment never holds a record that another thread could take for dead.
+//! an open segment never holds a record that another thread could take for dead. The place of a
+//! value that is still to arrive is reserved without the lock, and its record is dead meanwhile.
 
 use std::sync::atomic::Ordering;
 
@@ -52,6 +53,14 @@ pub(crate) struct Place {
     pub(crate) heat: Heat,
 }
 
+/// A place for a record that comes later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reserved {
+    pub(crate) place: Place,
+    /// Offset of the value: in the arena, or in its segment if values lie elsewhere.
+    pub(crate) value_at: u64,
+}
+
 impl Open {
     /// Returns a segment that was just opened.
     pub(crate) fn new(id: u32, sequence: u64) -> Self {
@@ -87,7 +96,7 @@ impl Open {
                 && u64::from(place.value_offset) == self.value_used,
             "{place:?} is not the end of {self:?}"
         );
-        segment.add_live(place.record_bytes + place.value_bytes);
+        segment.add_live(place.bytes());
         self.record_used += place.record_bytes;
         self.value_used += place.value_bytes;
         segment.used.store(self.record_used as u32, Ordering::Release);
@@ -109,6 +118,11 @@ impl Place {
     /// Returns true if an earlier record left this place.
     pub(crate) fn is_hole(&self) -> bool {
         self.slot.is_none()
+    }
+
+    /// Returns the bytes of the record and of its value.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.record_bytes + self.value_bytes
     }
 
     /// Returns the location by which a slot names the place.
@@ -292,6 +306,47 @@ impl Shard {
         let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
         let bytes = record_bytes + value_bytes + piece_bytes;
         self.reserve_at_end(items, record, (record_bytes, value_bytes), (bytes, class), hash, now)
+    }
+
+    /// Takes a place at the end of an open segment for the record of a value that is still to
+    /// arrive, as a hole that counts as an item: the record is dead until it is published.
+    #[cold]
+    pub(crate) fn reserve_ahead(
+        &mut self,
+        items: &Items,
+        record: &NewRecord<'_>,
+        hash: u64,
+        now: Seconds,
+    ) -> Result<Reserved, NoPlace> {
+        let (space, records) = (&items.space, &items.space.records);
+        let elsewhere = records.values.is_elsewhere();
+        let record_bytes = record.whole_record_bytes(elsewhere);
+        let value_bytes = if elsewhere { record.value_len as u64 } else { 0 };
+        if !space.fits(record_bytes, value_bytes) {
+            return Err(NoPlace::TooLarge);
+        }
+        let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
+        let (bytes, total) = ((record_bytes, value_bytes), record_bytes + value_bytes);
+        let place = self.reserve_at_end(items, record, bytes, (total, class), hash, now)?;
+        let dead = NewRecord { marks: record.marks | mark::DEAD, ..*record };
+        let value_place = elsewhere.then_some((place.value_offset, 0));
+        let inline_at = dead.write(&records.arena, place.at, value_place);
+        records.segments.get(place.segment).reserve();
+        self.commit(space, &place);
+        let value_at = if elsewhere { place.value_offset.into() } else { inline_at };
+        Ok(Reserved { place: Place { slot: None, ..place }, value_at })
+    }
+
+    /// Begins to publish the record of a reserved place, which `commit` ends.
+    pub(crate) fn begin_publishing(&self, space: &Space, place: &Place) {
+        space.writing[self.number].begin(place.segment);
+    }
+
+    /// Leaves a reserved place whose record was not published.
+    pub(crate) fn leave(&self, space: &Space, place: &Place) {
+        let records = &space.records;
+        records.head(place.location()).set_marks(&records.arena, mark::DEAD, 0);
+        space.writing[self.number].end();
     }
 
     /// Finds a place behind the last record of an open segment, for an item of so many bytes.

@@ -62,6 +62,9 @@ pub(crate) struct Shared {
     pub(crate) next_worker: AtomicUsize,
     /// Segments of values that are still arriving.
     pub(crate) arriving_segments: AtomicU64,
+    /// Places that are reserved for values that are still to arrive, and how many may be.
+    pub(crate) reservations: AtomicU64,
+    pub(crate) reservations_max: u64,
     pub(crate) clock: Arc<dyn Clock>,
     /// Set once the cache was closed; locked by upkeep and by saving.
     pub(crate) closed: Mutex<bool>,
@@ -121,6 +124,8 @@ impl Shared {
             worker_counters: Mutex::new(Vec::new()),
             next_worker: AtomicUsize::new(0),
             arriving_segments: AtomicU64::new(0),
+            reservations: AtomicU64::new(0),
+            reservations_max: plan.reservations,
             clock,
             closed: Mutex::new(false),
         });

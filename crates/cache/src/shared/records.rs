@@ -17,7 +17,7 @@ use crate::pieces::{Cut, List, first_piece, value_len};
 use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
 use crate::restart::closing::Closing;
 use crate::segment::{Segment, Table, tokens_of};
-use crate::shared::append::Place;
+use crate::shared::append::{Place, Reserved};
 use crate::values::{ValueAt, Values};
 
 /// Bytes of records and values, and the segments that they lie in.
@@ -322,6 +322,75 @@ impl Records {
         let received = self.arena.receive(socket, self.base_of(id) + offset, len)?;
         account.charge(Access::Write, received);
         Ok(received)
+    }
+
+    /// Returns true if values can be written to a reserved place in parts, as they arrive.
+    pub(crate) fn takes_parts(&self) -> bool {
+        !matches!(self.values, Values::Pmem(_))
+    }
+
+    /// Writes a part of a value, from byte `from` of it on, to a reserved place.
+    pub(crate) fn write_part(
+        &self,
+        reserved: &Reserved,
+        from: u64,
+        bytes: &[u8],
+        account: &mut AccountHandle,
+    ) {
+        let at = reserved.value_at + from;
+        match &self.values {
+            Values::Inline => self.arena.write(at, bytes),
+            Values::File(file) => {
+                file.write_buffered(self.segments.get(reserved.place.segment), at, bytes);
+            }
+            Values::Pmem(_) => debug_assert!(false, "it takes no parts"),
+        }
+        self.charge_part(bytes.len(), account);
+    }
+
+    /// Receives a part of a value, of at most `most` bytes, from a socket into a reserved place.
+    /// Returns its bytes, and the checksum that follows `before`.
+    pub(crate) fn receive_part(
+        &self,
+        reserved: &Reserved,
+        (from, most): (u64, usize),
+        socket: BorrowedFd<'_>,
+        before: u32,
+        account: &mut AccountHandle,
+    ) -> io::Result<(usize, u32)> {
+        let at = reserved.value_at + from;
+        let (region, at) = match &self.values {
+            Values::Inline => (&self.arena, at),
+            Values::File(file) => file.buffered(self.segments.get(reserved.place.segment), at),
+            Values::Pmem(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let received = region.receive(socket, at, most)?;
+        let is_checked = self.values.is_elsewhere();
+        let checksum = if is_checked { region.checksum(at, received, before) } else { 0 };
+        self.charge_part(received, account);
+        Ok((received, checksum))
+    }
+
+    /// Copies so many bytes of a value out of a reserved place.
+    pub(crate) fn read_parts(&self, reserved: &Reserved, len: usize) -> Vec<u8> {
+        let mut value = Vec::with_capacity(len);
+        let (region, at) = match &self.values {
+            Values::File(file) => {
+                file.buffered(self.segments.get(reserved.place.segment), reserved.value_at)
+            }
+            Values::Inline | Values::Pmem(_) => (&self.arena, reserved.value_at),
+        };
+        region.append_to(at, len, &mut value);
+        value
+    }
+
+    /// Charges bytes that were written to a reserved place: the writers of a segment of a block
+    /// file pay as they fill it.
+    fn charge_part(&self, bytes: usize, account: &mut AccountHandle) {
+        match &self.values {
+            Values::File(file) => account.charge_part(Access::Write, bytes, file.piece()),
+            Values::Inline | Values::Pmem(_) => account.charge(Access::Write, bytes),
+        }
     }
 
     /// Returns the checksum of bytes in a piece, where values lie in DRAM, that follow others with

@@ -20,8 +20,22 @@ use crate::values::file::{FileValues, PIECE_BYTES};
 use crate::values::pmem::PmemValues;
 
 impl Space {
-    /// Closes a segment for appends: it can be evicted from now on, or once it is written.
+    /// Closes a segment for appends: it can be evicted from now on, or once it is written and no
+    /// value arrives in it.
     pub(crate) fn seal(&self, id: u32) {
+        if self.records.segments.get(id).close() {
+            self.seal_closed(id);
+        }
+    }
+
+    /// Ends the reservation of a place in a segment, which may wait for that to be sealed.
+    pub(crate) fn end_reservation(&self, id: u32) {
+        if self.records.segments.get(id).end_reservation() {
+            self.seal_closed(id);
+        }
+    }
+
+    fn seal_closed(&self, id: u32) {
         let segment = self.records.segments.get(id);
         if segment.used.load(Ordering::Relaxed) == 0 {
             segment.go_on(&[State::Open], State::Evicting);

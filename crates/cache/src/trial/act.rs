@@ -11,7 +11,7 @@ use super::model::{Item, Model, Took};
 use super::{Command, KEYS, Ttl};
 use crate::{
     Arithmetic, Cache, Counted, DeleteOptions, Deleted, Expiry, FileIo, GetOptions, ItemMeta,
-    Lookup, OldValue, PendingRead, Pinned, Store, StoreMode, Stored, Upload, Worker,
+    Lookup, OldValue, PendingRead, Pinned, Store, StoreMode, Stored, StoredInPlace, Upload, Worker,
 };
 
 /// Attempts at an operation that a busy medium, or a value to be read first, puts off.
@@ -275,7 +275,7 @@ impl Hand {
         let hash = self.worker.hash(name);
         let upload = self.worker.begin(store.value.len()).filter(|_| self.rng.one_in(2));
         let Some(mut upload) = upload else {
-            return self.worker.store(name, hash, now, store, old);
+            return self.store_between_others(name, now, store, old);
         };
         let ends_at = if self.rng.one_in(4) { self.rng.index(6) } else { usize::MAX };
         for (number, part) in store.value.chunks(PART_BYTES).enumerate() {
@@ -293,6 +293,43 @@ impl Hand {
         }
         let store = Store { value: &[], ..*store };
         self.worker.store_upload(name, hash, now, &store, upload)
+    }
+
+    /// Stores a value that lies between others, which may arrive in its place part by part.
+    fn store_between_others(
+        &mut self,
+        name: &[u8],
+        now: Seconds,
+        store: &Store<'_>,
+        old: Option<&OldValue>,
+    ) -> Stored {
+        let (hash, len) = (self.worker.hash(name), store.value.len());
+        let reservation = match self.rng.one_in(3) {
+            true => self.worker.reserve(name, hash, now, &Store { value: &[], ..*store }, len),
+            false => None,
+        };
+        let Some(mut reservation) = reservation else {
+            return self.worker.store(name, hash, now, store, old);
+        };
+        let ends_at = if self.rng.one_in(4) { self.rng.index(6) } else { usize::MAX };
+        for (number, part) in store.value.chunks((len / 4).max(1)).enumerate() {
+            thread::yield_now();
+            if number >= ends_at {
+                // It stands still, and is stored like others once it has come.
+                let arrived = reservation.into_bytes();
+                debug_assert!(store.value.starts_with(&arrived), "what has arrived was damaged");
+                return self.worker.store(name, hash, now, store, old);
+            }
+            reservation.write(&mut self.worker, part);
+        }
+        let in_place = Store { value: &[], ..*store };
+        match self.worker.store_reserved(name, hash, now, &in_place, reservation) {
+            StoredInPlace::Done(stored) => stored,
+            StoredInPlace::Elsewhere(value) => {
+                let store = Store { value: &value, ..*store };
+                self.worker.store(name, hash, now, &store, old)
+            }
+        }
     }
 
     fn store_item(

@@ -201,6 +201,13 @@ impl FileValues {
         self.buffers.write(self.buffer_at(buffer, offset), bytes);
     }
 
+    /// Returns where the byte at an offset of an open segment is buffered.
+    pub(crate) fn buffered(&self, segment: &Segment, offset: u64) -> (&Direct, u64) {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        debug_assert!(buffer != 0, "an open segment has a buffer");
+        (&self.buffers, self.buffer_at(buffer, offset))
+    }
+
     /// Appends bytes of a segment to `out`, if they are still in a buffer.
     pub(crate) fn append_buffered(
         &self,

@@ -13,6 +13,7 @@ mod outgoing;
 mod pin;
 mod pinned;
 mod request;
+mod reservation;
 mod upload;
 mod walk;
 mod window;
@@ -41,6 +42,7 @@ use pin::Pin;
 pub use file_io::FileIo;
 pub use join::Join;
 pub use pinned::{Damaged, Pinned};
+pub use reservation::{Reservation, StoredInPlace};
 pub use upload::Upload;
 pub use walk::Walk;
 

@@ -195,7 +195,7 @@ impl Worker {
 
     /// Counts a store by its outcome, and drops an item that it could not replace.
     #[inline(always)]
-    fn end_store(
+    pub(super) fn end_store(
         &mut self,
         key: &[u8],
         hash: KeyHash,
