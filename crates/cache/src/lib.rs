@@ -50,4 +50,6 @@ pub use ops::{
 pub use pieces::VALUE_BYTES_MAX;
 pub use record::KEY_BYTES_MAX;
 pub use statistics::{Events, Statistics};
-pub use worker::{Damaged, FileIo, Join, Pinned, Reservation, StoredInPlace, Upload, Walk, Worker};
+pub use worker::{
+    Damaged, FileIo, Join, Pinned, Reservation, Reserved, StoredInPlace, Upload, Walk, Worker,
+};

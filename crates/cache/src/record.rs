@@ -220,6 +220,14 @@ pub(crate) fn filler(bytes: u64) -> Option<Vec<u8>> {
     bytes.is_multiple_of(UNIT).then_some(record)
 }
 
+/// Writes a dead record of so many bytes, of a value that lies here, to byte `at`.
+pub(crate) fn write_skipped(arena: &Direct, at: u64, bytes: u64) {
+    // Two words and a key of one byte.
+    debug_assert!(bytes >= 9 && bytes.is_multiple_of(UNIT), "{bytes} bytes are no record");
+    arena.store_u32(at, (bytes as u32 - 9) | 1 << 24, Ordering::Relaxed);
+    arena.store_u32(at + 4, mark::DEAD, Ordering::Relaxed);
+}
+
 /// Fields of a new record, except the value's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {
@@ -253,7 +261,7 @@ impl NewRecord<'_> {
 
     /// Returns the bytes of header and key, of a value that lies `elsewhere` or not.
     #[inline]
-    fn head_bytes(&self, elsewhere: bool) -> usize {
+    pub(crate) fn head_bytes(&self, elsewhere: bool) -> usize {
         let marks = self.all_marks(elsewhere);
         let optional = 4 * usize::from(marks & mark::CLIENT_FLAGS != 0)
             + 4 * usize::from(marks & mark::EXPIRY != 0)

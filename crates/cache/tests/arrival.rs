@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
 use entresol_cache::{
-    Cache, Config, Expiry, GetOptions, Lookup, Reservation, Store, StoreMode, Stored,
+    Cache, Config, Expiry, GetOptions, Lookup, Reservation, Reserved, Store, StoreMode, Stored,
     StoredInPlace, Worker,
 };
 use entresol_media::{IoBuffer, MediumSpec};
@@ -81,7 +81,11 @@ impl Tenant {
 
     fn reserve(&mut self, key: &str, store: &Store<'_>) -> Option<Reservation> {
         let (hash, now) = (self.worker.hash(key.as_bytes()), self.clock.seconds());
-        self.worker.reserve(key.as_bytes(), hash, now, store, LEN)
+        match self.worker.reserve(key.as_bytes(), hash, now, store, (LEN, 30)) {
+            Reserved::Place(place) => Some(place),
+            Reserved::None => None,
+            Reserved::Busy => panic!("write buffers are free"),
+        }
     }
 
     fn finish(&mut self, key: &str, store: &Store<'_>, of: Reservation) -> StoredInPlace {

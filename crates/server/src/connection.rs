@@ -203,6 +203,9 @@ pub(crate) struct Connection {
     pub(crate) is_slow: bool,
     /// True until its first request is executed.
     pub(crate) is_fresh: bool,
+    /// Number of reads that take little, since a large value seems to follow, which is received
+    /// into its place.
+    pub(crate) short_reads: u8,
     /// True if its last turn was a small one, so that it is served ahead of large ones.
     pub(crate) is_light: bool,
     /// True while it waits for room in its tenant's buffers.
@@ -250,6 +253,7 @@ impl Connection {
             backlog_since: Nanos(0),
             is_slow: false,
             is_fresh: true,
+            short_reads: 0,
             is_light: false,
             waits_for_room: false,
             readable_since: Nanos(0),

@@ -11,7 +11,7 @@ use entresol_base::Seconds;
 use entresol_media::AccountHandle;
 
 use crate::index::Heat;
-use crate::record::{NewRecord, UNIT, mark};
+use crate::record::{NewRecord, UNIT, mark, write_skipped};
 use crate::segment::{CLASSES, Kind, Log, NEVER, class_of};
 use crate::shared::evict::How;
 use crate::shared::items::Items;
@@ -21,6 +21,11 @@ use crate::values::Values;
 /// Number of hole sizes that are remembered, and of holes of one size.
 const HOLE_SIZES: usize = 64;
 const HOLES_OF_A_SIZE: usize = 8;
+/// Size of a page, from whose beginning the kernel lays out the bytes of a request that nothing
+/// else precedes.
+const PAGE: u64 = 4096;
+/// Bytes that are left out before a value that would lie badly.
+const SKIPPED_BYTES: u64 = 32;
 /// A segment with less than one part in this many left is sealed when a record does not fit.
 const ALMOST_FULL: u64 = 16;
 /// Maximum of evictions for pages of DRAM, or for a segment beyond those that keep every item that
@@ -53,9 +58,17 @@ pub(crate) struct Place {
     pub(crate) heat: Heat,
 }
 
+/// Returns true if some processors would receive a value at a quarter of their speed, since its
+/// bytes lie up to 31 bytes further in their pages than where the kernel has them: behind the bytes
+/// of its request that it follows.
+fn lies_badly(value_at: u64, follows: usize) -> bool {
+    let ahead = value_at.wrapping_sub(follows as u64) % PAGE;
+    (1..SKIPPED_BYTES).contains(&ahead)
+}
+
 /// A place for a record that comes later.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reserved {
+pub(crate) struct PlaceAhead {
     pub(crate) place: Place,
     /// Offset of the value: in the arena, or in its segment if values lie elsewhere.
     pub(crate) value_at: u64,
@@ -101,6 +114,24 @@ impl Open {
         self.value_used += place.value_bytes;
         segment.used.store(self.record_used as u32, Ordering::Release);
         segment.value_used.store(self.value_used as u32, Ordering::Release);
+    }
+
+    /// Leaves out some bytes, and returns the place of the next record behind them, if the segment
+    /// has room for it.
+    fn skip(&mut self, space: &Space, (record_bytes, value_bytes): (u64, u64)) -> Option<Place> {
+        let records = &space.records;
+        let (mut open, at) = (*self, records.base_of(self.id) + self.record_used);
+        if records.values.is_elsewhere() {
+            open.value_used += SKIPPED_BYTES;
+        } else {
+            open.record_used += SKIPPED_BYTES;
+        }
+        let place = open.next_place(space, record_bytes, value_bytes)?;
+        *self = open;
+        if !records.values.is_elsewhere() {
+            write_skipped(&records.arena, at, SKIPPED_BYTES);
+        }
+        Some(place)
     }
 
     /// Returns the bytes of records and of values elsewhere in it.
@@ -309,15 +340,17 @@ impl Shard {
     }
 
     /// Takes a place at the end of an open segment for the record of a value that is still to
-    /// arrive, as a hole that counts as an item: the record is dead until it is published.
+    /// arrive, as a hole that counts as an item: the record is dead until it is published. The
+    /// value follows so many bytes of its request.
     #[cold]
     pub(crate) fn reserve_ahead(
         &mut self,
         items: &Items,
         record: &NewRecord<'_>,
+        follows: usize,
         hash: u64,
         now: Seconds,
-    ) -> Result<Reserved, NoPlace> {
+    ) -> Result<PlaceAhead, NoPlace> {
         let (space, records) = (&items.space, &items.space.records);
         let elsewhere = records.values.is_elsewhere();
         let record_bytes = record.whole_record_bytes(elsewhere);
@@ -327,14 +360,22 @@ impl Shard {
         }
         let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
         let (bytes, total) = ((record_bytes, value_bytes), record_bytes + value_bytes);
-        let place = self.reserve_at_end(items, record, bytes, (total, class), hash, now)?;
+        let mut place = self.reserve_at_end(items, record, bytes, (total, class), hash, now)?;
+        let head_bytes = if elsewhere { 0 } else { record.head_bytes(false) as u64 };
+        let value_at = if elsewhere { place.value_offset.into() } else { place.at + head_bytes };
+        if lies_badly(value_at, follows)
+            && let Some(open) = place.slot.and_then(|slot| self.open[slot].as_mut())
+            && let Some(further) = open.skip(space, bytes)
+        {
+            place = Place { slot: place.slot, heat: place.heat, ..further };
+        }
         let dead = NewRecord { marks: record.marks | mark::DEAD, ..*record };
         let value_place = elsewhere.then_some((place.value_offset, 0));
         let inline_at = dead.write(&records.arena, place.at, value_place);
         records.segments.get(place.segment).reserve();
         self.commit(space, &place);
         let value_at = if elsewhere { place.value_offset.into() } else { inline_at };
-        Ok(Reserved { place: Place { slot: None, ..place }, value_at })
+        Ok(PlaceAhead { place: Place { slot: None, ..place }, value_at })
     }
 
     /// Begins to publish the record of a reserved place, which `commit` ends.

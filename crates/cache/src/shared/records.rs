@@ -17,7 +17,7 @@ use crate::pieces::{Cut, List, first_piece, value_len};
 use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
 use crate::restart::closing::Closing;
 use crate::segment::{Segment, Table, tokens_of};
-use crate::shared::append::{Place, Reserved};
+use crate::shared::append::{Place, PlaceAhead};
 use crate::values::{ValueAt, Values};
 
 /// Bytes of records and values, and the segments that they lie in.
@@ -332,16 +332,16 @@ impl Records {
     /// Writes a part of a value, from byte `from` of it on, to a reserved place.
     pub(crate) fn write_part(
         &self,
-        reserved: &Reserved,
+        to: &PlaceAhead,
         from: u64,
         bytes: &[u8],
         account: &mut AccountHandle,
     ) {
-        let at = reserved.value_at + from;
+        let at = to.value_at + from;
         match &self.values {
             Values::Inline => self.arena.write(at, bytes),
             Values::File(file) => {
-                file.write_buffered(self.segments.get(reserved.place.segment), at, bytes);
+                file.write_buffered(self.segments.get(to.place.segment), at, bytes);
             }
             Values::Pmem(_) => debug_assert!(false, "it takes no parts"),
         }
@@ -352,16 +352,16 @@ impl Records {
     /// Returns its bytes, and the checksum that follows `before`.
     pub(crate) fn receive_part(
         &self,
-        reserved: &Reserved,
+        to: &PlaceAhead,
         (from, most): (u64, usize),
         socket: BorrowedFd<'_>,
         before: u32,
         account: &mut AccountHandle,
     ) -> io::Result<(usize, u32)> {
-        let at = reserved.value_at + from;
+        let at = to.value_at + from;
         let (region, at) = match &self.values {
             Values::Inline => (&self.arena, at),
-            Values::File(file) => file.buffered(self.segments.get(reserved.place.segment), at),
+            Values::File(file) => file.buffered(self.segments.get(to.place.segment), at),
             Values::Pmem(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         let received = region.receive(socket, at, most)?;
@@ -372,13 +372,11 @@ impl Records {
     }
 
     /// Copies so many bytes of a value out of a reserved place.
-    pub(crate) fn read_parts(&self, reserved: &Reserved, len: usize) -> Vec<u8> {
+    pub(crate) fn read_parts(&self, to: &PlaceAhead, len: usize) -> Vec<u8> {
         let mut value = Vec::with_capacity(len);
         let (region, at) = match &self.values {
-            Values::File(file) => {
-                file.buffered(self.segments.get(reserved.place.segment), reserved.value_at)
-            }
-            Values::Inline | Values::Pmem(_) => (&self.arena, reserved.value_at),
+            Values::File(file) => file.buffered(self.segments.get(to.place.segment), to.value_at),
+            Values::Inline | Values::Pmem(_) => (&self.arena, to.value_at),
         };
         region.append_to(at, len, &mut value);
         value

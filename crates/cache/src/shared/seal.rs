@@ -10,7 +10,7 @@ use entresol_media::block::IoBuffer;
 
 use crate::error::OpenError;
 use crate::restart::closing::Closing;
-use crate::segment::{Segment, State};
+use crate::segment::State;
 use crate::shared::Shared;
 use crate::shared::budget::PAGE;
 use crate::shared::space::Space;
@@ -113,51 +113,45 @@ impl Space {
                 self.close_segment(pmem, id, closing);
                 Ok(())
             }
-            Values::File(file) => {
-                let mut piece = IoBuffer::new(file.piece().0);
-                // Those in its write buffer are lost.
-                self.write_closed(file, id, closing, &mut piece, None)
-            }
+            // Those in its write buffer are lost.
+            Values::File(file) => self.write_without_values(file, id, closing),
         }
     }
 
-    /// Writes a segment to its block file: its values, zeroes without a `buffered` segment, and
-    /// what closes it.
-    fn write_closed(
+    /// Writes a segment to its block file from its buffer, with what closes it behind its values.
+    fn write_buffered(&self, file: &FileValues, id: u32, closing: &Closing) -> io::Result<()> {
+        let segment = self.records.segments.get(id);
+        let whole = self.records.segment_bytes as usize;
+        let base = self.records.medium_base_of(id);
+        file.clear_behind(segment, closing.value_used.into());
+        if self.restart.is_some() {
+            closing.assert_fits(self.records.segment_bytes);
+            file.write_buffered(segment, closing.records_at(), &closing.records);
+            file.write_buffered(segment, closing.block_at(whole as u64), &closing.block());
+        }
+        (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
+            let bytes = PIECE_BYTES.min(whole - start);
+            file.write_out(base + start as u64, segment, start as u64, bytes)
+        })
+    }
+
+    /// Writes a segment to its block file with zeroes for values.
+    fn write_without_values(
         &self,
         file: &FileValues,
         id: u32,
         closing: &Closing,
-        piece: &mut IoBuffer,
-        buffered: Option<&Segment>,
     ) -> io::Result<()> {
-        let value_used = closing.value_used as usize;
         let whole = self.records.segment_bytes as usize;
         let base = self.records.medium_base_of(id);
-        if self.restart.is_some() {
-            closing.assert_fits(self.records.segment_bytes);
-        }
+        let mut piece = IoBuffer::new(file.piece().0);
+        closing.assert_fits(self.records.segment_bytes);
         (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
             piece.set_len(PIECE_BYTES.min(whole - start));
-            let value_bytes = value_used.saturating_sub(start).min(piece.len());
-            let at = base + start as u64;
-            match buffered {
-                // What closes a segment lies behind its values.
-                Some(segment) if value_bytes == piece.len() => {
-                    return file.write_out(at, segment, start as u64, value_bytes);
-                }
-                Some(segment) => {
-                    file.read_buffered(segment, start as u64, &mut piece[..value_bytes]);
-                    piece[value_bytes..].fill(0);
-                }
-                None => piece.fill(0),
-            }
-            if self.restart.is_some() {
-                put(piece, start, closing.records_at() as usize, &closing.records);
-                let block_at = closing.block_at(self.records.segment_bytes) as usize;
-                put(piece, start, block_at, &closing.block());
-            }
-            file.file.write_at(at, piece)
+            piece.fill(0);
+            put(&mut piece, start, closing.records_at() as usize, &closing.records);
+            put(&mut piece, start, closing.block_at(whole as u64) as usize, &closing.block());
+            file.file.write_at(base + start as u64, &piece)
         })
     }
 }
@@ -171,7 +165,6 @@ pub(crate) fn start_writer(shared: &Arc<Shared>) -> Result<(), OpenError> {
 
 /// Runs the writer until the cache ends.
 fn write_segments(shared: &Weak<Shared>) {
-    let mut piece: Option<IoBuffer> = None;
     loop {
         let Some(shared) = shared.upgrade() else { return };
         let Values::File(file) = &shared.records().values else { return };
@@ -180,19 +173,18 @@ fn write_segments(shared: &Weak<Shared>) {
             Some(None) => continue,
             None => return,
         };
-        let piece = piece.get_or_insert_with(|| IoBuffer::new(file.piece().0));
-        write_segment(&shared, file, id, piece);
+        write_segment(&shared, file, id);
         file.finish(id);
     }
 }
 
-fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuffer) {
+fn write_segment(shared: &Shared, file: &FileValues, id: u32) {
     let space = shared.space();
     let records = &space.records;
     let segment = records.segments.get(id);
     assert!(file.has_buffer(segment), "segment {id} is to be written, but has no write buffer");
     let closing = records.closing(id);
-    let written = space.write_closed(file, id, &closing, piece, Some(segment));
+    let written = space.write_buffered(file, id, &closing);
     // The values were charged when they entered the buffer; this charges the rest.
     let mut account = shared.account.handle();
     let rest = records.segment_bytes - u64::from(closing.value_used);

@@ -11,7 +11,8 @@ use super::model::{Item, Model, Took};
 use super::{Command, KEYS, Ttl};
 use crate::{
     Arithmetic, Cache, Counted, DeleteOptions, Deleted, Expiry, FileIo, GetOptions, ItemMeta,
-    Lookup, OldValue, PendingRead, Pinned, Store, StoreMode, Stored, StoredInPlace, Upload, Worker,
+    Lookup, OldValue, PendingRead, Pinned, Reserved, Store, StoreMode, Stored, StoredInPlace,
+    Upload, Worker,
 };
 
 /// Attempts at an operation that a busy medium, or a value to be read first, puts off.
@@ -304,12 +305,16 @@ impl Hand {
         old: Option<&OldValue>,
     ) -> Stored {
         let (hash, len) = (self.worker.hash(name), store.value.len());
-        let reservation = match self.rng.one_in(3) {
-            true => self.worker.reserve(name, hash, now, &Store { value: &[], ..*store }, len),
-            false => None,
+        let reserved = if self.rng.one_in(3) {
+            let place = (len, self.rng.index(100));
+            self.worker.reserve(name, hash, now, &Store { value: &[], ..*store }, place)
+        } else {
+            Reserved::None
         };
-        let Some(mut reservation) = reservation else {
-            return self.worker.store(name, hash, now, store, old);
+        let mut reservation = match reserved {
+            Reserved::Place(reservation) => reservation,
+            Reserved::None => return self.worker.store(name, hash, now, store, old),
+            Reserved::Busy => return Stored::Busy,
         };
         let ends_at = if self.rng.one_in(4) { self.rng.index(6) } else { usize::MAX };
         for (number, part) in store.value.chunks((len / 4).max(1)).enumerate() {

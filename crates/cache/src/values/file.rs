@@ -171,6 +171,12 @@ impl FileValues {
         segment.buffer.load(Ordering::Acquire) != 0
     }
 
+    /// Clears the buffer of a segment behind its values: other segments' were there.
+    pub(crate) fn clear_behind(&self, segment: &Segment, values: u64) {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        self.buffers.zero(self.buffer_at(buffer, values), self.segment_bytes - values);
+    }
+
     /// Writes bytes of a segment from its buffer to the file.
     pub(crate) fn write_out(
         &self,
@@ -181,12 +187,6 @@ impl FileValues {
     ) -> std::io::Result<()> {
         let buffer = segment.buffer.load(Ordering::Acquire);
         self.file.write_from(at, &self.buffers, self.buffer_at(buffer, offset), len)
-    }
-
-    /// Copies bytes of a segment that is being written out of its buffer.
-    pub(crate) fn read_buffered(&self, segment: &Segment, offset: u64, out: &mut [u8]) {
-        let buffer = segment.buffer.load(Ordering::Acquire);
-        self.buffers.read(self.buffer_at(buffer, offset), out);
     }
 
     /// Writes bytes into an open segment's buffer.

@@ -42,7 +42,7 @@ use pin::Pin;
 pub use file_io::FileIo;
 pub use join::Join;
 pub use pinned::{Damaged, Pinned};
-pub use reservation::{Reservation, StoredInPlace};
+pub use reservation::{Reservation, Reserved, StoredInPlace};
 pub use upload::Upload;
 pub use walk::Walk;
 

@@ -20,7 +20,7 @@ use crate::ops::{KeyHash, Store, StoreMode, Stored};
 use crate::record::NewRecord;
 use crate::segment::Log;
 use crate::shared::Shared;
-use crate::shared::append::Reserved;
+use crate::shared::append::{NoPlace, PlaceAhead};
 use crate::shared::items::{Published, Refusal};
 use crate::shared::records::Records;
 use crate::shared::space::Seen;
@@ -28,7 +28,7 @@ use crate::shared::space::Seen;
 /// A place for a value that is still arriving, between those of other items.
 pub struct Reservation {
     shared: Arc<Shared>,
-    reserved: Reserved,
+    place: PlaceAhead,
     hash: u64,
     len: usize,
     written: usize,
@@ -36,6 +36,17 @@ pub struct Reservation {
     checksum: u32,
     /// True once an item has the place.
     is_published: bool,
+}
+
+/// Result of asking for a place for a value that is still to arrive.
+pub enum Reserved {
+    /// A place.
+    Place(Reservation),
+    /// No place: the value depends on an old one, has a place of its own, or is to be received as a
+    /// whole first, since such places are few.
+    None,
+    /// No write buffer of a block file is free, as for [`Stored::Busy`].
+    Busy,
 }
 
 /// Result of storing a value in its reserved place.
@@ -47,9 +58,8 @@ pub enum StoredInPlace {
 }
 
 impl Worker {
-    /// Reserves a place for a value of so many bytes, which `store` does not hold yet. `None` if
-    /// the value has no place between others, depends on an old one, or is to be received as a
-    /// whole first, since such places are few.
+    /// Reserves a place for a value of so many bytes, which `store` does not hold yet, and which
+    /// follows so many bytes of its request.
     #[cold]
     pub fn reserve(
         &mut self,
@@ -57,27 +67,35 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        len: usize,
-    ) -> Option<Reservation> {
+        (len, follows): (usize, usize),
+    ) -> Reserved {
         let shared = Arc::clone(&self.shared);
         let records = shared.records();
         let joins = matches!(store.mode, StoreMode::Append | StoreMode::Prepend);
         if joins || !records.takes_whole(key, len) || !records.takes_parts() {
-            return None;
+            return Reserved::None;
         }
         shared.space().check_flush(now);
         let before = shared.reservations.fetch_add(1, Ordering::Relaxed);
-        let reserved = (before < shared.reservations_max).then(|| {
+        let place = if before < shared.reservations_max {
             let record = NewRecord { value_len: len, ..new_record(key, now, store, 0) };
             let mut shard = shared.writers.shards[self.shard].lock();
-            shard.reserve_ahead(&shared.items, &record, hash.0, now).ok()
-        });
-        let Some(reserved) = reserved.flatten() else {
-            shared.reservations.fetch_sub(1, Ordering::Relaxed);
-            return None;
+            shard.reserve_ahead(&shared.items, &record, follows, hash.0, now)
+        } else {
+            Err(NoPlace::NoMemory)
         };
-        let (hash, written, checksum, is_published) = (hash.0, 0, 0, false);
-        Some(Reservation { shared, reserved, hash, len, written, checksum, is_published })
+        match place {
+            Ok(place) => {
+                let (hash, written, checksum, is_published) = (hash.0, 0, 0, false);
+                let place =
+                    Reservation { shared, place, hash, len, written, checksum, is_published };
+                Reserved::Place(place)
+            }
+            Err(none) => {
+                shared.reservations.fetch_sub(1, Ordering::Relaxed);
+                if none == NoPlace::Busy { Reserved::Busy } else { Reserved::None }
+            }
+        }
     }
 
     /// Stores a value that has arrived in its reserved place.
@@ -112,7 +130,7 @@ impl Worker {
     ) -> Option<Stored> {
         let shared = Arc::clone(&self.shared);
         let (items, space, records) = (&shared.items, shared.space(), shared.records());
-        let Reservation { reserved: Reserved { place, .. }, len, checksum, .. } = reservation;
+        let Reservation { place: PlaceAhead { place, .. }, len, checksum, .. } = reservation;
         let record = NewRecord { value_len: *len, ..new_record(key, now, store, 0) };
         let elsewhere = records.values.is_elsewhere();
         let is_flushed = place.sequence < space.flushes.below()
@@ -171,7 +189,7 @@ impl Reservation {
         thread::step();
         let bytes = bytes.get(..self.missing()).unwrap_or(bytes);
         let records = self.shared.records();
-        records.write_part(&self.reserved, self.written as u64, bytes, &mut worker.account);
+        records.write_part(&self.place, self.written as u64, bytes, &mut worker.account);
         if records.values.is_elsewhere() {
             self.checksum = crc32c_append(self.checksum, bytes);
         }
@@ -192,8 +210,7 @@ impl Reservation {
     ) -> io::Result<usize> {
         let range = (self.written as u64, self.missing().min(most));
         let (records, account) = (self.shared.records(), &mut worker.account);
-        let received =
-            records.receive_part(&self.reserved, range, socket, self.checksum, account)?;
+        let received = records.receive_part(&self.place, range, socket, self.checksum, account)?;
         self.checksum = received.1;
         self.written += received.0;
         Ok(received.0)
@@ -202,7 +219,7 @@ impl Reservation {
     /// Moves what has arrived out of its place, which becomes free.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
-        self.shared.records().read_parts(&self.reserved, self.written)
+        self.shared.records().read_parts(&self.place, self.written)
     }
 }
 
@@ -214,7 +231,7 @@ impl std::fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let (space, place) = (self.shared.space(), &self.reserved.place);
+        let (space, place) = (self.shared.space(), &self.place.place);
         let segment = self.shared.records().segments.get(place.segment);
         if !self.is_published {
             space.vacancy.remove_live(segment, place.bytes());

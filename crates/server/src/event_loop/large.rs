@@ -30,7 +30,7 @@ pub(super) fn make_room(table: &mut Table, key: Key, now: Nanos) -> Option<Nanos
     let place = table.connections.get(key)?.seat;
     let burden = |connection: &Connection| {
         let unmoved = now.since(connection.moved_at);
-        connection.session.arrived_bytes() as u128 * unmoved.as_nanos()
+        connection.session.piece_bytes() as u128 * unmoved.as_nanos()
     };
     let others = table.connections.iter().filter(|(other, connection)| {
         *other != key

@@ -5,13 +5,16 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use entresol_base::Seconds;
-use entresol_cache::{FileIo, Join, Upload};
-use entresol_protocol::{Limits, Request, Step, parse_without_data};
+use entresol_cache::{FileIo, Join, Reservation, Reserved, Store, Upload};
+use entresol_protocol::{Key, KeyBuffer, Limits, Request, Step, parse_without_data};
 
 use super::plan::{Planned, hash_keys};
-use super::{Call, Flow, Then};
+use super::{Call, Flow, Then, meta, text};
 use crate::tenant::Seat;
 
+/// Bytes that are still to come of a value between others, from which on it is worth a place of its
+/// own: below, another copy costs less than another system call.
+const RESERVED_BYTES_MIN: usize = 32 << 10;
 /// Bytes of a line ending.
 const LINE_ENDING: &[u8] = b"\r\n";
 
@@ -27,12 +30,47 @@ pub(super) struct Arrival {
 /// Value of a storage command that did not come with its line.
 #[derive(Debug)]
 pub(super) enum Arrived {
-    /// Written to its place.
+    /// Written to its pieces.
     Value(Upload),
+    /// Written to its place between others.
+    Reserved(Reservation),
+    /// Kept in memory, since its place was not to wait for it any longer, or is of no use.
+    Bytes(Bytes),
     /// Being put together with an old one, or copied to its place from the input.
     Unfinished(Box<Join>),
     /// Skipped, since the quota had no room for it.
     NoRoom,
+}
+
+/// A value in memory, as far as it has arrived.
+#[derive(Debug)]
+pub(super) struct Bytes {
+    pub(super) value: Vec<u8>,
+    /// Bytes of the whole value.
+    len: usize,
+}
+
+impl Bytes {
+    /// Keeps a whole value.
+    pub(super) fn whole(value: Vec<u8>) -> Bytes {
+        Bytes { len: value.len(), value }
+    }
+}
+
+/// Result of looking for a place for a value whose request is not whole.
+pub(super) enum Begun {
+    /// The value arrives in its place, behind a line of so many bytes.
+    Arrival(Box<Arrival>, usize),
+    /// It is received as a whole before it is stored.
+    No,
+    /// It waits for a write buffer, of which none is free.
+    Busy,
+}
+
+impl Begun {
+    fn arrival(line: &[u8], value: Arrived, missing: usize) -> Begun {
+        Begun::Arrival(Box::new(Arrival { line: line.to_vec(), value, missing }), line.len())
+    }
 }
 
 impl Arrival {
@@ -41,22 +79,40 @@ impl Arrival {
     pub(super) fn begin(
         rest: &[u8],
         needed: usize,
-        seat: &Seat,
+        seat: &mut Seat,
         limits: &Limits,
-    ) -> Option<(Arrival, usize)> {
-        let end = memchr::memchr(b'\n', rest)? + 1;
-        let len = needed.checked_sub(end + LINE_ENDING.len())?;
-        let line = rest.get(..end)?;
-        if seat.null_store.is_some() || needed <= rest.len() {
-            return None;
+        now: Seconds,
+    ) -> Begun {
+        let line = memchr::memchr(b'\n', rest).and_then(|end| rest.get(..=end));
+        let Some(line) = line.filter(|_| seat.null_store.is_none()) else { return Begun::No };
+        let len = needed.checked_sub(line.len() + LINE_ENDING.len());
+        let missing = needed.saturating_sub(rest.len());
+        let Some(len) = len.filter(|_| missing > 0) else { return Begun::No };
+        let upload = seat.worker.begin(len);
+        if upload.is_none() && missing < RESERVED_BYTES_MIN {
+            return Begun::No;
         }
-        let upload = seat.worker.begin(len)?;
-        let step = parse_without_data(line, true, limits);
-        let Step::Request { request: Request::Store(_) | Request::MetaSet(_), .. } = step else {
-            return None;
+        let Step::Request { request, .. } = parse_without_data(line, true, limits) else {
+            return Begun::No;
         };
-        let value = Arrived::Value(upload);
-        Some((Arrival { line: line.to_vec(), value, missing: len }, end))
+        let place = (len, line.len());
+        let reserved = match (&request, upload) {
+            (Request::Store(_) | Request::MetaSet(_), Some(upload)) => {
+                return Begun::arrival(line, Arrived::Value(upload), len);
+            }
+            (Request::Store(set), None) => {
+                reserve(seat, Key::Text(set.key), now, &text::store(set, now), place)
+            }
+            (Request::MetaSet(set), None) => {
+                reserve(seat, set.key, now, &meta::store(set, now), place)
+            }
+            _ => Reserved::None,
+        };
+        match reserved {
+            Reserved::Place(place) => Begun::arrival(line, Arrived::Reserved(place), len),
+            Reserved::None => Begun::No,
+            Reserved::Busy => Begun::Busy,
+        }
     }
 
     /// Returns the value as far as it has arrived.
@@ -70,6 +126,11 @@ impl Arrival {
         let bytes = input.get(..self.missing).unwrap_or(input);
         let taken = match &mut self.value {
             Arrived::Value(upload) => upload.write(&mut seat.worker, bytes, now),
+            Arrived::Reserved(place) => place.write(&mut seat.worker, bytes),
+            Arrived::Bytes(Bytes { value, .. }) => {
+                value.extend_from_slice(bytes);
+                bytes.len()
+            }
             Arrived::Unfinished(_) | Arrived::NoRoom => bytes.len(),
         };
         self.missing -= taken;
@@ -85,8 +146,13 @@ impl Arrival {
         seat: &mut Seat,
         now: Seconds,
     ) -> Option<io::Result<usize>> {
-        let Arrived::Value(upload) = &mut self.value else { return None };
-        let received = upload.receive(&mut seat.worker, socket, most, now)?;
+        let received = match &mut self.value {
+            Arrived::Value(upload) => upload.receive(&mut seat.worker, socket, most, now)?,
+            Arrived::Reserved(place) if self.missing > 0 => {
+                place.receive(&mut seat.worker, socket, most)
+            }
+            _ => return None,
+        };
         self.missing -= received.as_ref().copied().unwrap_or(0);
         Some(received)
     }
@@ -96,9 +162,17 @@ impl Arrival {
         &mut self.value
     }
 
-    /// Frees what has arrived: the rest is skipped, and the request refused.
+    /// Frees the place of what has arrived. A value in pieces goes: the rest is skipped, and the
+    /// request refused. One between others is small enough to be kept in memory.
     pub(super) fn give_up(&mut self) {
-        self.value = Arrived::NoRoom;
+        self.value = match std::mem::replace(&mut self.value, Arrived::NoRoom) {
+            Arrived::Reserved(place) => {
+                let len = place.len();
+                Arrived::Bytes(Bytes { value: place.into_bytes(), len })
+            }
+            Arrived::Bytes(bytes) => Arrived::Bytes(bytes),
+            Arrived::Value(_) | Arrived::Unfinished(_) | Arrived::NoRoom => Arrived::NoRoom,
+        };
     }
 }
 
@@ -107,6 +181,8 @@ impl Arrived {
     pub(super) fn len(&self) -> Option<usize> {
         match self {
             Arrived::Value(upload) => Some(upload.len()),
+            Arrived::Reserved(place) => Some(place.len()),
+            Arrived::Bytes(bytes) => Some(bytes.len),
             Arrived::Unfinished(join) => join.added_len(),
             Arrived::NoRoom => None,
         }
@@ -117,7 +193,7 @@ impl Arrived {
         match self {
             Arrived::Value(upload) => upload.take_requests(out),
             Arrived::Unfinished(join) => join.take_requests(out),
-            Arrived::NoRoom => {}
+            Arrived::Reserved(_) | Arrived::Bytes(_) | Arrived::NoRoom => {}
         }
     }
 
@@ -126,17 +202,24 @@ impl Arrived {
         match self {
             Arrived::Value(upload) => upload.waits_for_file(),
             Arrived::Unfinished(join) => join.waits_for_file(),
-            Arrived::NoRoom => false,
+            Arrived::Reserved(_) | Arrived::Bytes(_) | Arrived::NoRoom => false,
         }
     }
 
-    /// Returns the bytes that are in their place.
+    /// Returns the bytes that have arrived, or were copied.
     pub(super) fn written(&self) -> usize {
         match self {
             Arrived::Value(upload) => upload.written(),
+            Arrived::Reserved(place) => place.written(),
+            Arrived::Bytes(bytes) => bytes.value.len(),
             Arrived::Unfinished(join) => join.written(),
             Arrived::NoRoom => 0,
         }
+    }
+
+    /// Returns true if it has segments for itself.
+    pub(super) fn is_in_pieces(&self) -> bool {
+        matches!(self, Arrived::Value(_) | Arrived::Unfinished(_))
     }
 
     /// Returns the bytes of memory that it takes beside its place in the cache.
@@ -144,9 +227,25 @@ impl Arrived {
         match self {
             Arrived::Value(upload) => upload.buffered_bytes(),
             Arrived::Unfinished(join) => join.buffered_bytes(),
-            Arrived::NoRoom => 0,
+            Arrived::Bytes(bytes) => bytes.value.capacity(),
+            Arrived::Reserved(_) | Arrived::NoRoom => 0,
         }
     }
+}
+
+/// Reserves a place between those of other items for a value of so many bytes, which follows so
+/// many bytes of its request.
+fn reserve(
+    seat: &mut Seat,
+    key: Key<'_>,
+    now: Seconds,
+    store: &Store<'_>,
+    place: (usize, usize),
+) -> Reserved {
+    let mut buffer = KeyBuffer::default();
+    let key = key.resolve(&mut buffer);
+    let hash = seat.worker.hash(key);
+    seat.worker.reserve(key, hash, now, store, place)
 }
 
 impl Call<'_> {

@@ -16,6 +16,31 @@ use super::text::expiry;
 use super::{Command, Flow, Then};
 use crate::detail::Event;
 
+/// Translates a meta set for the cache.
+pub(super) fn store<'a>(request: &MetaSet<'a>, now: Seconds) -> Store<'a> {
+    let mode = match request.mode {
+        MetaStoreMode::Set => StoreMode::Set,
+        MetaStoreMode::Add => StoreMode::Add,
+        MetaStoreMode::Replace => StoreMode::Replace,
+        MetaStoreMode::Append => StoreMode::Append,
+        MetaStoreMode::Prepend => StoreMode::Prepend,
+    };
+    let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
+    let vivify = request.vivify.filter(|_| joins);
+    Store {
+        value: request.data,
+        flags: request.flags,
+        expiry: expiry(vivify.unwrap_or(request.exptime), now),
+        mode,
+        vivify: vivify.is_some(),
+        // An add stores only where there is no item, so there is no token to compare with.
+        compare: request.compare.filter(|_| mode != StoreMode::Add),
+        explicit_cas: told(request.explicit_cas),
+        invalidate: request.invalidate,
+        cas: asks_for(request.tokens, b'c'),
+    }
+}
+
 impl Command<'_> {
     pub(super) fn meta_get(&mut self, request: &MetaGet<'_>) -> Flow {
         self.seat.counters.cmd_meta.count();
@@ -81,29 +106,8 @@ impl Command<'_> {
     }
 
     pub(super) fn meta_set(&mut self, request: &MetaSet<'_>) -> Flow {
-        let now = self.now.seconds;
-        let mode = match request.mode {
-            MetaStoreMode::Set => StoreMode::Set,
-            MetaStoreMode::Add => StoreMode::Add,
-            MetaStoreMode::Replace => StoreMode::Replace,
-            MetaStoreMode::Append => StoreMode::Append,
-            MetaStoreMode::Prepend => StoreMode::Prepend,
-        };
-        let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
-        let vivify = request.vivify.filter(|_| joins);
-        // An add stores only where there is no item, so there is no token to compare with.
-        let compare = request.compare.filter(|_| mode != StoreMode::Add);
-        let store = Store {
-            value: request.data,
-            flags: request.flags,
-            expiry: expiry(vivify.unwrap_or(request.exptime), now),
-            mode,
-            vivify: vivify.is_some(),
-            compare,
-            explicit_cas: told(request.explicit_cas),
-            invalidate: request.invalidate,
-            cas: asks_for(request.tokens, b'c'),
-        };
+        let store = store(request, self.now.seconds);
+        let joins = matches!(store.mode, StoreMode::Append | StoreMode::Prepend);
         let mut buffer = KeyBuffer::default();
         let key = request.key.resolve(&mut buffer);
         let value_len = self.arrived.as_ref().and_then(Arrived::len);
@@ -138,7 +142,7 @@ impl Command<'_> {
             }
         };
         self.seat.counters.cmd_meta.count();
-        self.seat.counters.count_store(&stored, compare.is_some());
+        self.seat.counters.count_store(&stored, store.compare.is_some());
         self.seat.tenant.detail.count(key, Event::Set);
         if !(request.quiet && status == Status::Done) {
             encode::meta_set(&mut self.out.bytes, status, request, &facts);

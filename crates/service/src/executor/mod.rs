@@ -20,14 +20,15 @@ use std::os::fd::BorrowedFd;
 
 use entresol_base::{Nanos, Seconds};
 use entresol_cache::{
-    DeleteOptions, FileIo, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, Walk,
+    DeleteOptions, FileIo, KeyHash, OldValue, PendingRead, Store, StoreMode, Stored, StoredInPlace,
+    Walk,
 };
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, KeyLine, Limits, Refusal, Request, Step};
 
 use crate::moment::Now;
 use crate::tenant::Seat;
-use arrival::{Arrival, Arrived};
+use arrival::{Arrival, Arrived, Begun, Bytes};
 use control::Control;
 use dump::KeyList;
 use plan::{Planned, Tail};
@@ -101,11 +102,17 @@ impl Session {
         matches!(self.unfinished(), Some(Arrived::Unfinished(_)))
     }
 
-    /// Returns the bytes of that value that are in their place.
+    /// Returns the bytes of that value that have arrived, or were copied.
     #[inline]
     #[must_use]
     pub fn arrived_bytes(&self) -> usize {
         self.unfinished().map_or(0, Arrived::written)
+    }
+
+    /// Returns the bytes of that value that lie in pieces, which others may lack.
+    #[must_use]
+    pub fn piece_bytes(&self) -> usize {
+        self.unfinished().filter(|it| it.is_in_pieces()).map_or(0, Arrived::written)
     }
 
     /// Returns the bytes of buffers that the session holds for that value.
@@ -144,8 +151,8 @@ impl Session {
         self.arrival.as_mut().map(|arrival| arrival.value_mut()).or(self.arrived.as_mut())
     }
 
-    /// Frees what has arrived of a large value, or was copied: the rest of it is skipped, and its
-    /// request refused.
+    /// Frees the place of what has arrived of a large value, or was copied. The rest of a value in
+    /// pieces is skipped, and its request refused.
     pub fn give_up_arrival(&mut self) {
         if let Some(arrival) = &mut self.arrival {
             arrival.give_up();
@@ -314,9 +321,13 @@ impl Executor {
                 (None, _) if session.is_swallowing() => break Then::Read { needed: 1 },
                 (None, Tail::Incomplete { needed }) => {
                     let rest = input.get(consumed..).unwrap_or_default();
-                    let begun = Arrival::begin(rest, needed, seat, protocol);
-                    let Some((arrival, line)) = begun else { break Then::Read { needed } };
-                    (session.arrival, consumed) = (Some(Box::new(arrival)), consumed + line);
+                    match Arrival::begin(rest, needed, seat, protocol, now.seconds) {
+                        Begun::Arrival(arrival, line) => {
+                            (session.arrival, consumed) = (Some(arrival), consumed + line);
+                        }
+                        Begun::No => break Then::Read { needed },
+                        Begun::Busy => break wait_for_buffer(seat, now),
+                    }
                 }
                 (None, Tail::Full) if left == 0 => break Then::Yield,
                 (None, Tail::Full) => {}
@@ -332,6 +343,12 @@ impl Executor {
         }
         Turn { consumed, then, requests }
     }
+}
+
+/// Counts a wait for a write buffer, and returns its end.
+fn wait_for_buffer(seat: &Seat, now: Now) -> Then {
+    seat.counters.write_waits.count();
+    Then::Park { until: now.nanos.after(WRITE_WAIT) }
 }
 
 /// Returns the requests that a turn may execute: those of ten milliseconds if they have a rate.
@@ -520,6 +537,15 @@ impl Command<'_> {
         let (worker, now) = (&mut self.seat.worker, self.now.seconds);
         let stored = match arrived {
             Arrived::Value(upload) => worker.begin_store_upload(key, self.hash, now, store, upload),
+            Arrived::Reserved(place) => {
+                match worker.store_reserved(key, self.hash, now, store, place) {
+                    StoredInPlace::Done(stored) => stored,
+                    StoredInPlace::Elsewhere(value) => {
+                        return self.send_bytes(key, store, Bytes::whole(value));
+                    }
+                }
+            }
+            Arrived::Bytes(bytes) => return self.send_bytes(key, store, bytes),
             Arrived::Unfinished(join) => worker.go_on(key, self.hash, now, store, join),
             Arrived::NoRoom => {
                 if store.mode == StoreMode::Set && store.compare.is_none() {
@@ -531,6 +557,17 @@ impl Command<'_> {
         };
         if stored == Stored::Unfinished {
             *self.arrived = self.seat.worker.take_unfinished().map(Arrived::Unfinished);
+        }
+        stored
+    }
+
+    /// Stores a value that is no longer in its place.
+    fn send_bytes(&mut self, key: &[u8], store: &Store<'_>, bytes: Bytes) -> Stored {
+        let store = Store { value: &bytes.value, ..*store };
+        let (worker, now) = (&mut self.seat.worker, self.now.seconds);
+        let stored = worker.begin_store(key, self.hash, now, &store, self.old);
+        if stored == Stored::Busy {
+            *self.arrived = Some(Arrived::Bytes(bytes));
         }
         stored
     }
@@ -558,8 +595,7 @@ impl Command<'_> {
 
     /// Parks the connection until a write buffer has come back.
     fn wait_for_buffer(&mut self) -> Flow {
-        self.seat.counters.write_waits.count();
-        Flow::Stop(Then::Park { until: self.now.nanos.after(WRITE_WAIT) })
+        Flow::Stop(wait_for_buffer(self.seat, self.now))
     }
 }
 

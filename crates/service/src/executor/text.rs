@@ -20,30 +20,35 @@ pub(super) fn expiry(exptime: Exptime, now: Seconds) -> Expiry {
     }
 }
 
+/// Translates a storage command for the cache.
+pub(super) fn store<'a>(request: &entresol_protocol::Store<'a>, now: Seconds) -> Store<'a> {
+    let (mode, compare) = match request.verb {
+        StoreVerb::Set => (StoreMode::Set, None),
+        StoreVerb::Add => (StoreMode::Add, None),
+        StoreVerb::Replace => (StoreMode::Replace, None),
+        StoreVerb::Append => (StoreMode::Append, None),
+        StoreVerb::Prepend => (StoreMode::Prepend, None),
+        StoreVerb::Cas(token) => (StoreMode::Set, Some(token)),
+    };
+    Store {
+        value: request.data,
+        flags: request.flags,
+        expiry: expiry(request.exptime, now),
+        mode,
+        vivify: false,
+        compare,
+        explicit_cas: None,
+        invalidate: false,
+        cas: false,
+    }
+}
+
 impl Command<'_> {
     pub(super) fn store(&mut self, request: &entresol_protocol::Store<'_>) -> Flow {
         if self.seat.null_store.is_some() {
             return self.out.reply(request.noreply, encode::STORED);
         }
-        let (mode, compare) = match request.verb {
-            StoreVerb::Set => (StoreMode::Set, None),
-            StoreVerb::Add => (StoreMode::Add, None),
-            StoreVerb::Replace => (StoreMode::Replace, None),
-            StoreVerb::Append => (StoreMode::Append, None),
-            StoreVerb::Prepend => (StoreMode::Prepend, None),
-            StoreVerb::Cas(token) => (StoreMode::Set, Some(token)),
-        };
-        let store = Store {
-            value: request.data,
-            flags: request.flags,
-            expiry: expiry(request.exptime, self.now.seconds),
-            mode,
-            vivify: false,
-            compare,
-            explicit_cas: None,
-            invalidate: false,
-            cas: false,
-        };
+        let store = store(request, self.now.seconds);
         let stored = self.send(request.key, &store);
         let reply = match stored {
             Stored::Busy => return self.wait_for_buffer(),
@@ -56,7 +61,7 @@ impl Command<'_> {
             Stored::TooLarge => encode::TOO_LARGE,
             Stored::NoMemory => encode::NO_MEMORY_STORING,
         };
-        self.seat.counters.count_store(&stored, compare.is_some());
+        self.seat.counters.count_store(&stored, store.compare.is_some());
         self.seat.tenant.detail.count(request.key, Event::Set);
         self.out.reply(request.noreply, reply)
     }
