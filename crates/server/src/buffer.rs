@@ -137,8 +137,14 @@ impl BufferPool {
         if buffer.bytes.len() - buffer.end < READ_BYTES / 2 {
             let wanted = needed.clamp(READ_BYTES, 2 * (held + READ_BYTES));
             let length = wanted.max(held + READ_BYTES / 2);
-            let large = self.take_large(length, needed);
-            self.exchange(buffer, large.unwrap_or_else(|| Buffer::with_room(length)));
+            match self.take_large(length, needed) {
+                Some(large) => self.exchange(buffer, large),
+                None => {
+                    let mut grown = Buffer::with_room(length);
+                    grown.hold(buffer.data());
+                    *buffer = grown;
+                }
+            }
         }
     }
 

@@ -241,6 +241,73 @@ fn send_halves(running: Running) {
     running.stop().unwrap();
 }
 
+#[test]
+fn values_that_arrive_between_each_other_are_whole_beside_those_that_never_do() {
+    on_each(LIMIT, arrive_between);
+}
+
+fn arrive_between(running: Running) {
+    // Some have a place of their own, and others are received as a whole first.
+    let values: Vec<Vec<u8>> = (0..30).map(|seed| value(seed, 60_000 + 2000 * seed)).collect();
+    for round in 0..3 {
+        let mut clients: Vec<Client> = values.iter().map(|_| Client::of(&running, "a")).collect();
+        for part in 0..4 {
+            for (number, client) in clients.iter_mut().enumerate() {
+                let text = set(&format!("k{number}"), &values[(number + round) % 30]);
+                let quarter = text.len() / 4 + 1;
+                let is_left = number % 5 == 4 && part >= 2;
+                if !is_left {
+                    client.send(&text[part * quarter..((part + 1) * quarter).min(text.len())]);
+                }
+            }
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            if number % 5 != 4 {
+                client.expect("STORED\r\n");
+            }
+        }
+    }
+    let mut other = Client::of(&running, "a");
+    for number in 0..30 {
+        other.send(format!("get k{number}\r\n").as_bytes());
+        if number % 5 != 4 {
+            expect_value(&mut other, &format!("k{number}"), &values[(number + 2) % 30]);
+        }
+        other.expect("END\r\n");
+    }
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_value_between_others_that_stands_still_gives_its_place_up_and_is_stored() {
+    let (running, clock) = start_with_clock();
+    let (mut client, mut other) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    let text = set("k", &value(1, 100_000));
+    client.send(&text[..60_000]);
+    eventually("it has arrived so far", || {
+        other.ask("mn\n", "MN\n");
+        running.tenants()[0].cache().statistics().segments_open == 1
+    });
+    // It fills a segment with five of these, and eight of them fill one.
+    for number in 0..40 {
+        other.send(&set(&format!("other{number}"), &value(number, 31_000)));
+        other.expect("STORED\r\n");
+    }
+    let open = || running.tenants()[0].cache().statistics().segments_open;
+    assert_eq!(open(), 2, "the full segment was sealed under a value that arrives");
+    eventually("its place is given up", || {
+        clock.advance(Duration::from_millis(400));
+        other.ask("mn\n", "MN\n");
+        open() == 1
+    });
+    client.send(&text[60_000..]);
+    client.expect("STORED\r\n");
+    client.send(b"get k\r\n");
+    expect_value(&mut client, "k", &value(1, 100_000));
+    client.expect("END\r\n");
+    running.stop().unwrap();
+}
+
 fn append(key: &str, value: &[u8]) -> Vec<u8> {
     [format!("append {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
 }

@@ -649,3 +649,146 @@ mod large_values {
         assert_eq!(client.send(&text), "STORED\r\n");
     }
 }
+
+mod values_between_others {
+    use super::*;
+
+    /// Segments of the default quota have 512 KiB, so three of these fill one.
+    const LEN: usize = 150_000;
+
+    fn client() -> Client {
+        let mut client = Client::with("value_limit = \"1MiB\"");
+        client.limits.protocol.value_bytes_max = 1 << 20;
+        client.limits.output_bytes = 16 << 20;
+        client
+    }
+
+    fn value(seed: usize) -> Vec<u8> {
+        (0..LEN).map(|at| b'a' + ((seed + at / 7) % 23) as u8).collect()
+    }
+
+    fn request(line: &str, value: &[u8]) -> Vec<u8> {
+        [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
+    }
+
+    fn found(line: &str, value: &[u8]) -> String {
+        format!("{line}\r\n{}\r\nEND\r\n", String::from_utf8_lossy(value))
+    }
+
+    /// Sends a request in two parts, and lets the value stand still between them.
+    fn send_haltingly(client: &mut Client, text: &[u8], cut: usize) -> String {
+        let (front, back) = text.split_at(cut);
+        assert_eq!(client.send(front), "");
+        client.session.give_up_arrival();
+        client.send(back)
+    }
+
+    #[test]
+    fn they_go_to_their_place_however_the_input_is_cut() {
+        for part in [60, 1000, 65_536, 100_000] {
+            let mut client = client();
+            for seed in 0..5 {
+                let text = request(&format!("set k{seed} {seed} 0 {LEN}"), &value(seed));
+                let mut replies = String::new();
+                for part in text.chunks(part) {
+                    replies += &client.send(part);
+                    let whole = part.len() + replies.len() > LEN;
+                    assert!(whole || client.input.len() <= 64, "{} bytes wait", client.input.len());
+                }
+                assert_eq!(replies, "STORED\r\n");
+                // Others are stored behind it.
+                assert_eq!(client.send(b"set s 0 0 1\r\n1\r\n"), "STORED\r\n");
+            }
+            for seed in 0..5 {
+                let get = client.send(format!("get k{seed}\r\n").as_bytes());
+                assert!(get == found(&format!("VALUE k{seed} {seed} {LEN}"), &value(seed)));
+            }
+        }
+    }
+
+    #[test]
+    fn conditions_and_tokens_hold_for_them() {
+        let mut client = client();
+        let add = |seed| request(&format!("add a 0 0 {LEN}"), &value(seed));
+        for reply in ["STORED\r\n", "NOT_STORED\r\n"] {
+            let text = add(1);
+            assert_eq!(client.send(&text[..LEN / 2]), "");
+            assert!(client.session.is_arriving());
+            assert_eq!(client.send(&text[LEN / 2..]), reply);
+        }
+        let told = client.send(b"mg a c\r\n");
+        let cas: u64 = told.trim_end().strip_prefix("HD c").unwrap().parse().unwrap();
+        for (token, reply) in [(cas - 1, "EXISTS\r\n"), (cas, "STORED\r\n"), (cas, "EXISTS\r\n")] {
+            let text = request(&format!("cas a 0 0 {LEN} {token}"), &value(2));
+            assert_eq!(client.send(&text[..LEN / 3]), "");
+            assert_eq!(client.send(&text[LEN / 3..]), reply, "{token} of {cas}");
+        }
+        // With the flag I an older token stores a stale value.
+        let text = request(&format!("ms a {LEN} I C{cas} c"), &value(3));
+        assert_eq!(client.send(&text[..LEN / 3]), "");
+        let told = client.send(&text[LEN / 3..]);
+        let later: u64 = told.trim_end().strip_prefix("HD c").unwrap().parse().unwrap();
+        assert!(later > cas, "{told} behind {cas}");
+        let value = String::from_utf8(value(3)).unwrap();
+        let get = client.send(b"mg a v\r\n");
+        assert!(get == format!("VA {LEN} X W\r\n{value}\r\n"), "{}", &get[..30]);
+        for missing in [request(&format!("replace b 0 0 {LEN}"), value.as_bytes())] {
+            assert_eq!(client.send(&missing[..LEN / 2]), "");
+            assert_eq!(client.send(&missing[LEN / 2..]), "NOT_STORED\r\n");
+        }
+    }
+
+    #[test]
+    fn one_that_stands_still_is_stored_once_it_has_come() {
+        let mut client = client();
+        for (seed, line) in ["set a 0 0", "set a 0 0", "replace a 0 0"].iter().enumerate() {
+            let text = request(&format!("{line} {LEN}"), &value(seed));
+            let cut = [line.len() + 9, LEN / 2, LEN + line.len() + 9][seed];
+            assert_eq!(send_haltingly(&mut client, &text, cut), "STORED\r\n");
+            let get = client.send(b"get a\r\n");
+            assert!(get == found(&format!("VALUE a 0 {LEN}"), &value(seed)));
+        }
+        let quiet = request(&format!("ms a {LEN} q"), &value(7));
+        assert_eq!(send_haltingly(&mut client, &quiet, LEN), "");
+        assert!(client.send(b"get a\r\n") == found(&format!("VALUE a 0 {LEN}"), &value(7)));
+        // Those that are malformed behind that are refused like others.
+        let mut wrong = request(&format!("set a 0 0 {LEN}"), &value(8));
+        let end = wrong.len() - 2;
+        wrong[end..].copy_from_slice(b"xx");
+        let reply = "CLIENT_ERROR bad data chunk\r\n";
+        assert_eq!(send_haltingly(&mut client, &wrong, LEN / 2), reply);
+        assert_eq!(client.send(&wrong[..LEN / 2]), "");
+        assert_eq!(client.send(&wrong[LEN / 2..]), reply);
+        assert_eq!(client.send(b"mn\r\n"), "MN\r\n");
+    }
+
+    #[test]
+    fn those_whose_clients_go_leave_nothing() {
+        let mut client = client();
+        let text = request(&format!("set a 0 0 {LEN}"), &value(0));
+        assert_eq!(client.send(b"set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+        for _ in 0..1000 {
+            assert_eq!(client.send(&text[..LEN / 2]), "");
+            assert!(client.session.arrived_bytes() > LEN / 3 && client.session.piece_bytes() == 0);
+            client.session = Session::default();
+        }
+        let statistics = client.seat.tenant.cache().statistics();
+        assert!(statistics.items == 1 && statistics.segments_open <= 2, "{statistics:?}");
+        assert_eq!(client.send(b"get a\r\n"), "VALUE a 0 1\r\n1\r\nEND\r\n");
+        // As many as there are places for, and as many again.
+        let mut halves = Vec::new();
+        for _ in 0..40 {
+            assert_eq!(client.send(&text[..LEN / 2]), "");
+            let input = std::mem::take(&mut client.input);
+            halves.push((std::mem::take(&mut client.session), input));
+        }
+        let arriving = |(session, _): &&(Session, Vec<u8>)| session.is_arriving();
+        let count = halves.iter().filter(arriving).count();
+        assert!((1..=8).contains(&count), "{count} segments could stay open");
+        for (session, input) in halves {
+            (client.session, client.input) = (session, input);
+            assert_eq!(client.send(&text[LEN / 2..]), "STORED\r\n");
+            assert!(client.send(b"get a\r\n") == found(&format!("VALUE a 0 {LEN}"), &value(0)));
+        }
+    }
+}
