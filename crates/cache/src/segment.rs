@@ -1,9 +1,10 @@
 //! Segments: their states and counts, the queues of sealed and free ones, and the two quotas.
 //!
 //! A segment is free, then open (one shard appends to it), on a block file writing, then sealed,
-//! evicting, and free again. It stays open, though it is full, while a value arrives in it. Only the thread that moved a segment from sealed to evicting may empty
-//! it. After that move only shards that announced a write before it (`Writing`) still write to the
-//! segment, and the evicting thread waits for them.
+//! evicting, and free again. It stays open, though it is full, while a value arrives in it. Only
+//! the thread that moved a segment from sealed to evicting may empty it. After that move only
+//! shards that announced a write before it (`Writing`) still write to the segment, and the evicting
+//! thread waits for them.
 //!
 //! A segment that is a piece of a large value goes from free to that and back. The first piece of a
 //! value leads the others: it names the next one, as each does, and is queued for eviction while

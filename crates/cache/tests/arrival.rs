@@ -81,16 +81,16 @@ impl Tenant {
 
     fn reserve(&mut self, key: &str, store: &Store<'_>) -> Option<Reservation> {
         let (hash, now) = (self.worker.hash(key.as_bytes()), self.clock.seconds());
-        match self.worker.reserve(key.as_bytes(), hash, now, store, (LEN, 30)) {
+        match Reservation::begin(&mut self.worker, key.as_bytes(), hash, now, store, (LEN, 30)) {
             Reserved::Place(place) => Some(place),
-            Reserved::None => None,
+            Reserved::Nothing => None,
             Reserved::Busy => panic!("write buffers are free"),
         }
     }
 
     fn finish(&mut self, key: &str, store: &Store<'_>, of: Reservation) -> StoredInPlace {
         let (hash, now) = (self.worker.hash(key.as_bytes()), self.clock.seconds());
-        self.worker.store_reserved(key.as_bytes(), hash, now, store, of)
+        of.store(&mut self.worker, key.as_bytes(), hash, now, store)
     }
 
     /// Stores other items until all that was stored before has been evicted.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use entresol_base::mutation_site;
 use entresol_media::Access;
 use entresol_media::block::IoBuffer;
 
@@ -23,7 +24,9 @@ impl Space {
     /// Closes a segment for appends: it can be evicted from now on, or once it is written and no
     /// value arrives in it.
     pub(crate) fn seal(&self, id: u32) {
-        if self.records.segments.get(id).close() {
+        if self.records.segments.get(id).close()
+            || mutation_site!("a full segment waits for the values that arrive in it")
+        {
             self.seal_closed(id);
         }
     }

@@ -11,8 +11,8 @@ use super::model::{Item, Model, Took};
 use super::{Command, KEYS, Ttl};
 use crate::{
     Arithmetic, Cache, Counted, DeleteOptions, Deleted, Expiry, FileIo, GetOptions, ItemMeta,
-    Lookup, OldValue, PendingRead, Pinned, Reserved, Store, StoreMode, Stored, StoredInPlace,
-    Upload, Worker,
+    Lookup, OldValue, PendingRead, Pinned, Reservation, Reserved, Store, StoreMode, Stored,
+    StoredInPlace, Upload, Worker,
 };
 
 /// Attempts at an operation that a busy medium, or a value to be read first, puts off.
@@ -307,13 +307,14 @@ impl Hand {
         let (hash, len) = (self.worker.hash(name), store.value.len());
         let reserved = if self.rng.one_in(3) {
             let place = (len, self.rng.index(100));
-            self.worker.reserve(name, hash, now, &Store { value: &[], ..*store }, place)
+            let store = Store { value: &[], ..*store };
+            Reservation::begin(&mut self.worker, name, hash, now, &store, place)
         } else {
-            Reserved::None
+            Reserved::Nothing
         };
         let mut reservation = match reserved {
             Reserved::Place(reservation) => reservation,
-            Reserved::None => return self.worker.store(name, hash, now, store, old),
+            Reserved::Nothing => return self.worker.store(name, hash, now, store, old),
             Reserved::Busy => return Stored::Busy,
         };
         let ends_at = if self.rng.one_in(4) { self.rng.index(6) } else { usize::MAX };
@@ -328,7 +329,7 @@ impl Hand {
             reservation.write(&mut self.worker, part);
         }
         let in_place = Store { value: &[], ..*store };
-        match self.worker.store_reserved(name, hash, now, &in_place, reservation) {
+        match reservation.store(&mut self.worker, name, hash, now, &in_place) {
             StoredInPlace::Done(stored) => stored,
             StoredInPlace::Elsewhere(value) => {
                 let store = Store { value: &value, ..*store };

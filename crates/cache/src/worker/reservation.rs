@@ -1,8 +1,8 @@
 //! Values that arrive between those of other items: each is received into the place that its record
 //! will have, at the end of an open segment, and others are stored behind it meanwhile.
 //!
-//! The place counts as an item, but its record is dead until it is published, so that whoever walks
-//! the segment passes it by. The segment is not sealed before its last reservation has ended: it
+//! The place counts as an item, but its record is dead until it is published, so that a walk of the
+//! segment passes it by. The segment is not sealed before its last reservation has ended: it
 //! can neither be evicted nor written to a block file. So reservations are few, and a value that
 //! stands still is moved out of its place ([`Reservation::into_bytes`]).
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use entresol_base::checksum::crc32c_append;
-use entresol_base::{Seconds, mutation_site, thread};
+use entresol_base::{Seconds, thread};
 
 use super::Worker;
 use super::request::{condition, new_record};
@@ -42,10 +42,10 @@ pub struct Reservation {
 pub enum Reserved {
     /// A place.
     Place(Reservation),
-    /// No place: the value depends on an old one, has a place of its own, or is to be received as a
-    /// whole first, since such places are few.
-    None,
-    /// No write buffer of a block file is free, as for [`Stored::Busy`].
+    /// Nothing: the value depends on an old one, lies in pieces, or is to be received as a whole
+    /// first, since such places are few.
+    Nothing,
+    /// Wait for a write buffer of a block file, of which none is free, as for [`Stored::Busy`].
     Busy,
 }
 
@@ -57,29 +57,29 @@ pub enum StoredInPlace {
     Elsewhere(Vec<u8>),
 }
 
-impl Worker {
+impl Reservation {
     /// Reserves a place for a value of so many bytes, which `store` does not hold yet, and which
     /// follows so many bytes of its request.
     #[cold]
-    pub fn reserve(
-        &mut self,
+    pub fn begin(
+        worker: &mut Worker,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
         (len, follows): (usize, usize),
     ) -> Reserved {
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&worker.shared);
         let records = shared.records();
         let joins = matches!(store.mode, StoreMode::Append | StoreMode::Prepend);
         if joins || !records.takes_whole(key, len) || !records.takes_parts() {
-            return Reserved::None;
+            return Reserved::Nothing;
         }
         shared.space().check_flush(now);
         let before = shared.reservations.fetch_add(1, Ordering::Relaxed);
         let place = if before < shared.reservations_max {
             let record = NewRecord { value_len: len, ..new_record(key, now, store, 0) };
-            let mut shard = shared.writers.shards[self.shard].lock();
+            let mut shard = shared.writers.shards[worker.shard].lock();
             shard.reserve_ahead(&shared.items, &record, follows, hash.0, now)
         } else {
             Err(NoPlace::NoMemory)
@@ -93,53 +93,52 @@ impl Worker {
             }
             Err(none) => {
                 shared.reservations.fetch_sub(1, Ordering::Relaxed);
-                if none == NoPlace::Busy { Reserved::Busy } else { Reserved::None }
+                if none == NoPlace::Busy { Reserved::Busy } else { Reserved::Nothing }
             }
         }
     }
 
     /// Stores a value that has arrived in its reserved place.
-    pub fn store_reserved(
-        &mut self,
+    pub fn store(
+        mut self,
+        worker: &mut Worker,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        mut reservation: Reservation,
     ) -> StoredInPlace {
-        debug_assert!(reservation.missing() == 0, "{reservation:?} have arrived");
+        debug_assert!(self.missing() == 0, "{self:?} have arrived");
         self.shared.space().check_flush(now);
-        match self.publish_reserved(key, hash, now, store, &reservation) {
+        match self.publish(worker, key, hash, now, store) {
             Some(stored) => {
-                reservation.is_published = matches!(stored, Stored::Stored { .. });
-                self.end_store(key, hash, now, store, &stored);
+                self.is_published = matches!(stored, Stored::Stored { .. });
+                worker.end_store(key, hash, now, store, &stored);
                 StoredInPlace::Done(stored)
             }
-            None => StoredInPlace::Elsewhere(reservation.into_bytes()),
+            None => StoredInPlace::Elsewhere(self.into_bytes()),
         }
     }
 
     /// Publishes the record of a reserved place. `None` if that cannot be.
-    fn publish_reserved(
-        &mut self,
+    fn publish(
+        &self,
+        worker: &mut Worker,
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
         store: &Store<'_>,
-        reservation: &Reservation,
     ) -> Option<Stored> {
-        let shared = Arc::clone(&self.shared);
+        let shared = &self.shared;
         let (items, space, records) = (&shared.items, shared.space(), shared.records());
-        let Reservation { place: PlaceAhead { place, .. }, len, checksum, .. } = reservation;
+        let Reservation { place: PlaceAhead { place, .. }, len, checksum, .. } = self;
         let record = NewRecord { value_len: *len, ..new_record(key, now, store, 0) };
         let elsewhere = records.values.is_elsewhere();
-        let is_flushed = place.sequence < space.flushes.below()
-            && !mutation_site!("a value that arrives over a flush is stored behind it");
+        let is_flushed = place.sequence < space.flushes.below();
         if is_flushed || record.whole_record_bytes(elsewhere) != place.record_bytes {
             return None;
         }
         let condition = |seen: &Seen, records: &Records| condition(store, seen, records);
-        let mut shard = shared.writers.shards[self.shard].lock();
+        let mut shard = shared.writers.shards[worker.shard].lock();
         shard.begin_publishing(space, place);
         records.segments.get(place.segment).extend_deadline(record.expiry);
         record.write(
@@ -151,7 +150,7 @@ impl Worker {
         let refusal = match items.publish(&mut shard, hash, now, &record, place, &condition) {
             Published::Replaced { cas } => return Some(Stored::Stored { cas }),
             Published::Inserted { cas } => {
-                items.count_added(&mut self.uncounted_items, &mut shard, place, now);
+                items.count_added(&mut worker.uncounted_items, &mut shard, place, now);
                 return Some(Stored::Stored { cas });
             }
             // Its token needs room that the record does not have.
@@ -162,9 +161,7 @@ impl Worker {
         shard.leave(space, place);
         refusal
     }
-}
 
-impl Reservation {
     /// Returns the bytes of the whole value.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no place is reserved for an empty value")]

@@ -61,9 +61,9 @@ impl Bytes {
 pub(super) enum Begun {
     /// The value arrives in its place, behind a line of so many bytes.
     Arrival(Box<Arrival>, usize),
-    /// It is received as a whole before it is stored.
+    /// Nothing: it is received as a whole before it is stored.
     No,
-    /// It waits for a write buffer, of which none is free.
+    /// Wait for a write buffer, of which none is free.
     Busy,
 }
 
@@ -106,11 +106,11 @@ impl Arrival {
             (Request::MetaSet(set), None) => {
                 reserve(seat, set.key, now, &meta::store(set, now), place)
             }
-            _ => Reserved::None,
+            _ => Reserved::Nothing,
         };
         match reserved {
             Reserved::Place(place) => Begun::arrival(line, Arrived::Reserved(place), len),
-            Reserved::None => Begun::No,
+            Reserved::Nothing => Begun::No,
             Reserved::Busy => Begun::Busy,
         }
     }
@@ -245,7 +245,7 @@ fn reserve(
     let mut buffer = KeyBuffer::default();
     let key = key.resolve(&mut buffer);
     let hash = seat.worker.hash(key);
-    seat.worker.reserve(key, hash, now, store, place)
+    Reservation::begin(&mut seat.worker, key, hash, now, store, place)
 }
 
 impl Call<'_> {

@@ -147,6 +147,26 @@ impl Session {
         self.unfinished_mut().is_some_and(Arrived::waits_for_file)
     }
 
+    /// Begins the arrival of the value at the front of `rest`, whose request needs so many bytes.
+    /// Returns the bytes of the request's line, or how the turn ends.
+    fn begin_arrival(
+        &mut self,
+        rest: &[u8],
+        needed: usize,
+        seat: &mut Seat,
+        limits: &Limits,
+        now: Now,
+    ) -> Result<usize, Then> {
+        match Arrival::begin(rest, needed, seat, limits, now.seconds) {
+            Begun::Arrival(arrival, line) => {
+                self.arrival = Some(arrival);
+                Ok(line)
+            }
+            Begun::No => Err(Then::Read { needed }),
+            Begun::Busy => Err(wait_for_buffer(seat, now)),
+        }
+    }
+
     fn unfinished_mut(&mut self) -> Option<&mut Arrived> {
         self.arrival.as_mut().map(|arrival| arrival.value_mut()).or(self.arrived.as_mut())
     }
@@ -288,8 +308,7 @@ impl Executor {
             return Turn { consumed, then: Then::Throttle { until }, requests: 0 };
         }
         let mut left = requests_of_turn(limits.requests, rate);
-        let (most, keys_before) = (left, session.keys_done);
-        let mut bytes_left = TURN_BYTES;
+        let (most, keys_before, mut bytes_left) = (left, session.keys_done, TURN_BYTES);
         let mut planned = plan::recycle(std::mem::take(&mut self.planned));
         let then = loop {
             let rest = input.get(consumed..).unwrap_or_default();
@@ -321,12 +340,9 @@ impl Executor {
                 (None, _) if session.is_swallowing() => break Then::Read { needed: 1 },
                 (None, Tail::Incomplete { needed }) => {
                     let rest = input.get(consumed..).unwrap_or_default();
-                    match Arrival::begin(rest, needed, seat, protocol, now.seconds) {
-                        Begun::Arrival(arrival, line) => {
-                            (session.arrival, consumed) = (Some(arrival), consumed + line);
-                        }
-                        Begun::No => break Then::Read { needed },
-                        Begun::Busy => break wait_for_buffer(seat, now),
+                    match session.begin_arrival(rest, needed, seat, protocol, now) {
+                        Ok(line) => consumed += line,
+                        Err(then) => break then,
                     }
                 }
                 (None, Tail::Full) if left == 0 => break Then::Yield,
@@ -537,14 +553,12 @@ impl Command<'_> {
         let (worker, now) = (&mut self.seat.worker, self.now.seconds);
         let stored = match arrived {
             Arrived::Value(upload) => worker.begin_store_upload(key, self.hash, now, store, upload),
-            Arrived::Reserved(place) => {
-                match worker.store_reserved(key, self.hash, now, store, place) {
-                    StoredInPlace::Done(stored) => stored,
-                    StoredInPlace::Elsewhere(value) => {
-                        return self.send_bytes(key, store, Bytes::whole(value));
-                    }
+            Arrived::Reserved(place) => match place.store(worker, key, self.hash, now, store) {
+                StoredInPlace::Done(stored) => stored,
+                StoredInPlace::Elsewhere(value) => {
+                    return self.send_bytes(key, store, Bytes::whole(value));
                 }
-            }
+            },
             Arrived::Bytes(bytes) => return self.send_bytes(key, store, bytes),
             Arrived::Unfinished(join) => worker.go_on(key, self.hash, now, store, join),
             Arrived::NoRoom => {
