@@ -42,7 +42,7 @@ const SEGMENTS_GROWTH: u64 = 1 << 10;
 /// Open segments, and on a block file all write buffers, take at most one part in this many.
 const OPEN_SHARE: u64 = 8;
 /// Segments that stay open for values that are still to arrive are at most one part in this many,
-/// and at most a quarter of write buffers, which must be more than a few.
+/// and at most a quarter of the write buffers, of which there must be at least as many.
 const RESERVED_SHARE: u64 = 16;
 /// Largest arena: a location counts four-byte units in 39 bits; the 40th is kept for keys outside
 /// of DRAM.
@@ -323,7 +323,7 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
 /// that stays open for it.
 fn reservations(segments: u64, buffers: Option<u32>) -> u64 {
     match buffers {
-        Some(buffers) if u64::from(buffers) < 2 * RESERVED_SHARE => 0,
+        Some(buffers) if u64::from(buffers) < RESERVED_SHARE => 0,
         Some(buffers) => (u64::from(buffers) / 4).min(segments / RESERVED_SHARE),
         None => segments / RESERVED_SHARE,
     }

@@ -241,3 +241,60 @@ impl Drop for Reservation {
         self.shared.reservations.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
+    use entresol_media::MediumSpec;
+
+    use super::{Reservation, Reserved, StoredInPlace};
+    use crate::{Cache, Config, Store, Stored};
+
+    /// Bytes of a value: those of pages, so that nothing but records shifts the next one.
+    const LEN: usize = 65_536;
+    /// Bytes of the line before it.
+    const FOLLOWS: usize = 20;
+
+    /// Stores values one behind the other, each in a reserved place.
+    fn places(medium: MediumSpec) -> Vec<u64> {
+        let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+        let config =
+            Config { medium, medium_bytes: ByteSize::mib(32), ..Config::dram(ByteSize::mib(32)) };
+        let cache = Cache::open(config, clock.clone()).expect("memory for a cache");
+        let (mut worker, now) = (cache.worker(), clock.seconds());
+        let places = (0..300).filter_map(|number| {
+            let (key, store) = (format!("key-{number}"), Store::set(b""));
+            let hash = worker.hash(key.as_bytes());
+            let at = (LEN, FOLLOWS);
+            let begun = Reservation::begin(&mut worker, key.as_bytes(), hash, now, &store, at);
+            let mut place = match begun {
+                Reserved::Place(place) => place,
+                Reserved::Nothing => panic!("there are places for one"),
+                Reserved::Busy => return None,
+            };
+            let at = place.place.value_at;
+            assert_eq!(place.write(&mut worker, &[number as u8; LEN]), LEN);
+            let stored = place.store(&mut worker, key.as_bytes(), hash, now, &store);
+            assert!(matches!(stored, StoredInPlace::Done(Stored::Stored { .. })));
+            Some(at)
+        });
+        let places = places.collect();
+        drop(worker);
+        cache.close().expect("what was left out is passed by");
+        places
+    }
+
+    #[test]
+    fn no_value_lies_a_little_further_in_its_page_than_in_its_request() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = MediumSpec::File { path: folder.path().join("values"), model: None };
+        for medium in [MediumSpec::Dram, file] {
+            let places = places(medium);
+            assert!(places.len() > 30, "{} places", places.len());
+            let further = |at: &&u64| (1..32).contains(&((**at - FOLLOWS as u64) % 4096));
+            assert_eq!(places.iter().find(further), None);
+        }
+    }
+}
