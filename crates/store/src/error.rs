@@ -8,7 +8,7 @@ use entresol_base::{ByteSize, mutation_site};
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError, lacks_descriptors};
 
-use crate::names::{is_own, of_segment};
+use crate::names::{LABEL, is_own, of_segment};
 use crate::policy::MediaClass;
 use crate::scheduler::Hindrance;
 use crate::types::SegmentNumber;
@@ -65,6 +65,17 @@ pub enum StoreError {
     NoRoom {
         /// The operation that was refused.
         what: String,
+    },
+    /// The system refuses another thread.
+    #[error(
+        "cannot start the thread {name}: {cause}: raise the limit of processes and threads \
+         (`ulimit -u`, or that of the service), then try again"
+    )]
+    Thread {
+        /// Name of the thread.
+        name: &'static str,
+        /// Answer of the operating system.
+        cause: io::Error,
     },
     /// This process, or the system, has as many files open as it may.
     #[error(
@@ -143,6 +154,19 @@ pub enum StoreError {
         what: String,
         /// Description of what can be read without the volume.
         readable: String,
+    },
+    /// The label of a volume is missing or damaged.
+    #[error(
+        "{path} has files of the store, but its label {} cannot be used: {what}. Nothing was \
+         changed. The store can be read, and `store salvage` copies all of it; or bring the label \
+         back from a backup",
+        path.join(LABEL).display()
+    )]
+    VolumeLabel {
+        /// Path of the volume.
+        path: PathBuf,
+        /// Description of the label.
+        what: String,
     },
     /// The volume belongs to another home.
     #[error(
@@ -354,7 +378,9 @@ impl StoreError {
         match self {
             StoreError::File(error) => is_file_surrounded(error),
             StoreError::Io { cause, .. } => is_call_surrounded(cause),
-            StoreError::Descriptors { .. } | StoreError::Memory(_) => true,
+            StoreError::Descriptors { .. } | StoreError::Memory(_) | StoreError::Thread { .. } => {
+                true
+            }
             _ => false,
         }
     }
@@ -479,6 +505,20 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// Returns true if a file would exceed the largest size that the process may write.
+    #[must_use]
+    pub fn is_limit_of_file_sizes(&self) -> bool {
+        match self {
+            StoreError::Io { cause, .. }
+            | StoreError::File(FileError::NoSpace { cause, .. } | FileError::Io { cause, .. }) => {
+                cause.kind() == io::ErrorKind::FileTooLarge
+            }
+            _ => false,
+        }
+    }
+}
+
 impl From<FileError> for StoreError {
     fn from(error: FileError) -> StoreError {
         StoreError::File(error)
@@ -496,7 +536,14 @@ impl From<RegionError> for StoreError {
 fn of_file(error: &FileError) -> String {
     match error {
         FileError::NoSpace { path, bytes, cause } => {
-            format!("no room for {bytes} bytes in {}: {cause}; free some", path.display())
+            let advice = match cause.kind() {
+                io::ErrorKind::FileTooLarge => "raise the limit of file sizes (`ulimit -f`)",
+                _ => "free some",
+            };
+            format!("no room for {bytes} bytes in {}: {cause}; {advice}", path.display())
+        }
+        FileError::Io { cause, .. } if cause.kind() == io::ErrorKind::OutOfMemory => {
+            format!("{error}; raise the limit of the process's memory (`ulimit -v`)")
         }
         FileError::Locked { path } => format!(
             "{} is in use by another process, or by a store that is open in this one: close that \

@@ -12,7 +12,7 @@ use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::World;
 use entresol_base::{Clock, SystemClock};
 use entresol_media::directory::DirectoryLock;
-use entresol_media::{Account, Directory, LocalDirectory};
+use entresol_media::{Account, Directory};
 
 use crate::api::completions::{CompletionOptions, Completions};
 use crate::api::kvs::Kvs;
@@ -73,8 +73,8 @@ impl Kvdb {
     /// Fails if the directory is not empty, lies inside another store, or cannot be written to.
     pub fn create_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
         volumes::check_outside(path)?;
-        let directory = LocalDirectory::open(path)?;
-        Kvdb::create(Arc::new(directory), options, Arc::new(SystemClock::new()))
+        let directory = Arc::new(volumes::make_directory(path)?);
+        Kvdb::create(directory, options, Arc::new(SystemClock::new()))
     }
 
     /// Opens the store in a directory of this machine.
@@ -82,8 +82,8 @@ impl Kvdb {
     /// # Errors
     /// Fails if there is no store, if another process has it open, or if it is damaged.
     pub fn open_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
-        let directory = LocalDirectory::open_existing(path)?;
-        Kvdb::open(Arc::new(directory), options, Arc::new(SystemClock::new()))
+        let directory = Arc::new(volumes::open_directory(path)?);
+        Kvdb::open(directory, options, Arc::new(SystemClock::new()))
     }
 
     /// Creates a store in an empty directory.
@@ -265,15 +265,11 @@ impl Kvdb {
             if log.is_of_reserve() {
                 flush_what_waits(&core);
             }
-            let spawn = |name: &str, run: fn(&Core)| {
-                let core = core.clone();
-                thread::spawn(name, move || run(&core))
-            };
-            threads.push(spawn("store-sync", keep_durable));
-            threads.push(spawn("store-prepare", keep_prepared));
-            threads.push(spawn("store-flush", keep_flushing));
-            threads.push(spawn("store-compact", keep_compacting));
-            threads.push(spawn("store-preload", keep_preloading));
+            if let Err(error) = start_threads(&core, &mut threads) {
+                // The error that led here matters more.
+                let _ = end(&core, &mut threads);
+                return Err(error);
+            }
         }
         Ok((core, threads))
     }
@@ -583,27 +579,55 @@ impl Kvdb {
         if self.core.is_closed.swap(true, Relaxed) {
             return Ok(());
         }
-        self.core.background.scheduler.end();
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                let what = "a thread of the store has panicked".to_owned();
-                self.core.files.failure.set(&StoreError::Failed { what });
-            }
-        }
-        if let Some(log) = &self.core.writes.log {
-            log.stop();
-        }
-        let done = self.core.make_all_durable();
-        if done.is_ok() {
-            self.core.keep_read_frequency();
-        }
-        if let Some(log) = &self.core.writes.log {
-            log.end();
-        }
-        self.core.files.volumes.unlock();
-        self.core.files.current.change(|view| *view = View::default());
-        done
+        end(&self.core, &mut self.threads)
     }
+}
+
+/// Name of a thread, and its work.
+type ThreadWork = (&'static str, fn(&Core));
+
+/// Starts the threads of a store.
+///
+/// # Errors
+/// Fails if the system refuses one. Those before it are in the list.
+fn start_threads(core: &Arc<Core>, threads: &mut Vec<JoinHandle<()>>) -> Result<(), StoreError> {
+    let all: [ThreadWork; 5] = [
+        ("store-sync", keep_durable),
+        ("store-prepare", keep_prepared),
+        ("store-flush", keep_flushing),
+        ("store-compact", keep_compacting),
+        ("store-preload", keep_preloading),
+    ];
+    for (name, run) in all {
+        let core = core.clone();
+        let started = thread::try_spawn(name, move || run(&core));
+        threads.push(started.map_err(|cause| StoreError::Thread { name, cause })?);
+    }
+    Ok(())
+}
+
+/// Ends the threads of a store, waits for writes that are under way, and makes all writes durable.
+fn end(core: &Core, threads: &mut Vec<JoinHandle<()>>) -> Result<(), StoreError> {
+    core.background.scheduler.end();
+    for thread in threads.drain(..) {
+        if thread.join().is_err() {
+            let what = "a thread of the store has panicked".to_owned();
+            core.files.failure.set(&StoreError::Failed { what });
+        }
+    }
+    if let Some(log) = &core.writes.log {
+        log.stop();
+    }
+    let done = core.make_all_durable();
+    if done.is_ok() {
+        core.keep_read_frequency();
+    }
+    if let Some(log) = &core.writes.log {
+        log.end();
+    }
+    core.files.volumes.unlock();
+    core.files.current.change(|view| *view = View::default());
+    done
 }
 
 /// Removes a store's files from a volume, as far as the disk allows.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::Clock;
-use entresol_media::{BlockOptions, Directory, LocalDirectory};
+use entresol_media::{BlockOptions, Directory};
 use serde::Serialize;
 
 use crate::StoreError;
@@ -26,7 +26,9 @@ use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind, Record};
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Value};
-use crate::volumes::{MissingVolumeState, Volumes, check_apart, check_outside};
+use crate::volumes::{
+    MissingVolumeState, Volumes, check_apart, check_outside, make_directory, open_directory,
+};
 use crate::wal::scan as log_scan;
 
 /// Report of a salvage: copied data and lost data.
@@ -43,6 +45,10 @@ pub struct SalvageReport {
     /// True if writes of the log could not be read: keys may be missing or have an older value, and
     /// deleted keys may be back. Which ones is unknown.
     pub log_has_gaps: bool,
+    /// Latest time that the damaged store has seen, in seconds since 1970; 0 if it is unknown. If
+    /// the clock is far ahead of it and wrong, values with a time to live count as expired in the
+    /// copy for ever.
+    pub time_s: u32,
 }
 
 /// Progress of a salvage.
@@ -102,8 +108,8 @@ pub fn salvage_at(
 ) -> Result<Option<SalvageReport>, StoreError> {
     check_apart(to, from)?;
     check_outside(to)?;
-    let from: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(from)?);
-    let to: Arc<dyn Directory> = Arc::new(LocalDirectory::open(to)?);
+    let from: Arc<dyn Directory> = Arc::new(open_directory(from)?);
+    let to: Arc<dyn Directory> = Arc::new(make_directory(to)?);
     salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()), progress)
 }
 
@@ -159,6 +165,7 @@ fn salvage_source(
             "the files in it are missing; each follows below".to_owned(),
         );
     }
+    report.find_labels(&volumes);
     let _lock_of_copy = to.lock()?;
     unfinished::begin(&*to)?;
     let mut is_stopped = false;
@@ -217,7 +224,8 @@ fn copy(
     salvage.target.close()?;
     let CheckReport { findings, findings_left_out, .. } = salvage.report;
     let kvs = salvage.kvs.into_values().map(|(_, salvaged)| salvaged).collect();
-    Ok(SalvageReport { kvs, findings, findings_left_out, log_records, log_has_gaps })
+    let time_s = manifest.seconds;
+    Ok(SalvageReport { kvs, findings, findings_left_out, log_records, log_has_gaps, time_s })
 }
 
 struct Salvage<'a> {

@@ -45,9 +45,13 @@ pub(crate) fn undo(directory: &Arc<dyn Directory>) {
 /// directory is durable since the manifest was saved under its other name.
 ///
 /// # Errors
-/// Fails if the disk fails. The copy may be complete all the same.
+/// Fails if the disk fails. Nothing is left of the copy if its manifest could not get its name;
+/// later, the copy may be complete all the same.
 pub(crate) fn complete(directory: &Arc<dyn Directory>) -> Result<(), StoreError> {
-    directory.rename(UNFINISHED_MANIFEST, MANIFEST)?;
+    if let Err(error) = directory.rename(UNFINISHED_MANIFEST, MANIFEST) {
+        undo(directory);
+        return Err(error.into());
+    }
     directory.sync()?;
     // Beside a manifest the mark means nothing, should a crash bring it back.
     Ok(directory.remove(UNFINISHED)?)

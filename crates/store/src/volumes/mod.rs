@@ -16,10 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use entresol_base::mutation_site;
 use entresol_base::sync::{Mutex, RwLock};
 use entresol_media::directory::DirectoryLock;
-use entresol_media::{Directory, FileError, PmemMode, files, lacks_descriptors};
-use serde::{Deserialize, Serialize};
+use entresol_media::{Directory, FileError, PmemMode, files};
 
-use crate::manifest::{self, KvsState, Manifest, ManifestFile, VolumeState, absolute, shown};
+use crate::manifest::{self, KvsState, Manifest, ManifestFile, VolumeState, shown};
 use crate::names::{self, LABEL};
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::{KvdbOptions, StoreError};
@@ -28,14 +27,19 @@ mod aside;
 mod choice;
 mod gauge;
 mod holds;
+mod label;
 mod life;
 
 pub(crate) use aside::Leaving;
 pub(crate) use choice::ClassFill;
 pub(crate) use gauge::{Planned, SpaceFacts, SpaceGauge};
-pub use holds::check_outside;
+use holds::check_directory;
+pub use holds::{check_outside, is_begun_as_own, make_directory, open_directory};
 pub(crate) use holds::{judge_manifest, no_store, occupied};
+pub(crate) use label::{is_volume, label, unlabel};
 pub(crate) use life::{Moment, VolumeLife};
+
+use label::{FoundVolume, Label, open_labelled, without_label};
 
 /// Free share of a class below which values are demoted from it.
 pub(crate) const SINK_BELOW: f64 = 0.2;
@@ -49,16 +53,6 @@ pub struct Volume {
     pub directory: Arc<dyn Directory>,
     /// Quota of the store on the volume in bytes; `None` for all that the file system has.
     pub bytes_max: Option<u64>,
-}
-
-/// Contents of a volume's label.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Label {
-    format: u32,
-    store: u64,
-    place: u32,
-    home: String,
 }
 
 /// Reason for writing a value again.
@@ -141,6 +135,8 @@ pub(crate) struct Volumes {
     copies: Mutex<Vec<(Arc<OpenVolume>, String)>>,
     /// Volumes that were missing when the store was opened read-only.
     missing: Vec<MissingVolumeState>,
+    /// Volumes whose labels could not be used when the store was opened read-only.
+    unlabelled: Vec<MissingVolumeState>,
 }
 
 /// Purpose of a new file.
@@ -172,6 +168,14 @@ impl FileKind {
 pub(crate) struct MissingVolumeState {
     pub(crate) state: VolumeState,
     pub(crate) what: String,
+}
+
+impl MissingVolumeState {
+    fn error(&self, readable: String) -> StoreError {
+        let MissingVolumeState { state, what } = self;
+        let (class, path, what) = (state.class, PathBuf::from(&state.path), what.clone());
+        StoreError::VolumeMissing { class, path, what, readable }
+    }
 }
 
 /// Mode of opening volumes.
@@ -208,20 +212,28 @@ impl Volumes {
             .filter_map(|directory| Some((Label::read(&**directory).ok()??, directory)))
             .collect();
         let is_alone = manifest.volumes.len() == 1;
-        let (mut all, mut missing) = (Vec::new(), Vec::new());
+        let (mut all, mut missing, mut unlabelled) = (Vec::new(), Vec::new(), Vec::new());
         for state in &manifest.volumes {
             let found = labels.iter().find(|(label, _)| label.is_of(manifest.store, state.place));
             if let Some((label, directory)) = found.filter(|_| !is_partial) {
                 label.check_whose(home, &***directory)?;
             }
-            let directory = match found {
-                _ if state.place == manifest::HOME => Ok(Ok((home.clone(), None))),
-                Some((_, directory)) => claim(Arc::clone(directory)).map(Ok),
-                None => open_labelled(home, manifest.store, state, is_partial),
+            let found = match found {
+                _ if state.place == manifest::HOME => FoundVolume::Labelled((home.clone(), None)),
+                Some((_, directory)) => FoundVolume::labelled(Arc::clone(directory))?,
+                None => open_labelled(home, manifest, state, is_partial)?,
             };
-            let (directory, lock) = match directory? {
-                Ok(opened) => opened,
-                Err(what) => {
+            let (directory, lock) = match found {
+                FoundVolume::Labelled(opened) => opened,
+                FoundVolume::Unlabelled(opened, what) if is_partial => {
+                    unlabelled.push(MissingVolumeState { state: state.clone(), what });
+                    opened
+                }
+                FoundVolume::Unlabelled(_, what) => {
+                    let path = PathBuf::from(&state.path);
+                    return Err(StoreError::VolumeLabel { path, what });
+                }
+                FoundVolume::Missing(what) => {
                     missing.push(MissingVolumeState { state: state.clone(), what });
                     continue;
                 }
@@ -247,16 +259,13 @@ impl Volumes {
             gauge,
             copies,
             missing,
+            unlabelled,
         };
         volumes.look()?;
         match volumes.missing.first() {
-            Some(MissingVolumeState { state, what }) if !is_partial => {
-                Err(StoreError::VolumeMissing {
-                    class: state.class,
-                    path: PathBuf::from(&state.path),
-                    what: what.clone(),
-                    readable: volumes.readable(manifest),
-                })
+            Some(missing) if !is_partial => {
+                let error = without_label(given, manifest, &missing.state);
+                Err(error.unwrap_or_else(|| missing.error(volumes.readable(manifest))))
             }
             _ => Ok(volumes),
         }
@@ -357,6 +366,11 @@ impl Volumes {
     /// Returns the volumes that were missing.
     pub(crate) fn missing(&self) -> &[MissingVolumeState] {
         &self.missing
+    }
+
+    /// Returns the open volumes whose labels cannot be used.
+    pub(crate) fn unlabelled(&self) -> &[MissingVolumeState] {
+        &self.unlabelled
     }
 
     /// Returns a message if a file is not on the open volumes, and so must lie on a missing one.
@@ -719,75 +733,6 @@ impl OpenVolume {
     }
 }
 
-impl Label {
-    fn is_of(&self, store: u64, place: u32) -> bool {
-        self.store == store && self.place == place
-    }
-
-    /// Reads the label of a directory, if it has one.
-    fn read(directory: &dyn Directory) -> Result<Option<Label>, StoreError> {
-        let bytes = match directory.read(LABEL) {
-            Ok(bytes) => bytes,
-            Err(FileError::NoFile { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let (label, _) = manifest::read_checked(&bytes, &directory.path().join(LABEL))?;
-        Ok(Some(label))
-    }
-
-    /// Refuses a volume whose label names another home that still exists and still claims the
-    /// volume at this path. One of the two homes is then a copy, and opening either would remove
-    /// the other's files from the volume. A home that has moved is no longer at its old path.
-    ///
-    /// # Errors
-    /// Fails if the volume belongs to another home.
-    fn check_whose(
-        &self,
-        home: &Arc<dyn Directory>,
-        place: &dyn Directory,
-    ) -> Result<(), StoreError> {
-        let path = Path::new(&self.home);
-        if path == absolute(home.path()) {
-            return Ok(());
-        }
-        let of_another = |what: String| {
-            let (path, home) = (place.path().to_owned(), path.to_owned());
-            Err(StoreError::VolumeOfAnother { path, home, what })
-        };
-        let other = match directory_at(home, path) {
-            Ok(Some(other)) if other.id() != home.id() => other,
-            Ok(_) => return Ok(()),
-            Err(error) => return of_another(error.to_string()),
-        };
-        let manifest = match Manifest::load(&*other) {
-            Ok(Some(manifest)) if manifest.store == self.store => manifest,
-            Ok(_) => return Ok(()),
-            Err(error) => return of_another(error.to_string()),
-        };
-        let Some(state) = manifest.volumes.iter().find(|state| state.place == self.place) else {
-            return Ok(());
-        };
-        match directory_at(home, Path::new(&state.path)) {
-            Ok(Some(there)) if there.id() == place.id() => of_another("it names it".to_owned()),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Opens a directory by its path, if it exists.
-fn directory_at(
-    home: &Arc<dyn Directory>,
-    path: &Path,
-) -> Result<Option<Arc<dyn Directory>>, FileError> {
-    use io::ErrorKind::{NotADirectory, NotFound};
-    match home.elsewhere(path) {
-        Ok(directory) => Ok(Some(directory)),
-        Err(FileError::WrongType { .. }) => Ok(None),
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Records the paths of given volumes in a manifest, because the volumes may have moved.
 ///
 /// # Errors
@@ -820,77 +765,6 @@ fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
         path.display()
     );
     Err(StoreError::Options { what })
-}
-
-/// Open volume, with the lock that keeps other processes out.
-type ClaimedDirectory = (Arc<dyn Directory>, Option<DirectoryLock>);
-
-fn claim(directory: Arc<dyn Directory>) -> Result<ClaimedDirectory, StoreError> {
-    let lock = directory.lock()?;
-    Ok((directory, Some(lock)))
-}
-
-/// Opens a volume where the manifest says it is, or returns why it is missing.
-fn open_labelled(
-    home: &Arc<dyn Directory>,
-    store: u64,
-    state: &VolumeState,
-    is_partial: bool,
-) -> Result<Result<ClaimedDirectory, String>, StoreError> {
-    let directory = match home.elsewhere(Path::new(&state.path)) {
-        Ok(directory) => directory,
-        Err(FileError::Io { doing, path, cause }) if lacks_descriptors(&cause) => {
-            return Err(FileError::Io { doing, path, cause }.into());
-        }
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    match Label::read(&*directory)? {
-        Some(label) if label.is_of(store, state.place) => {
-            if !is_partial {
-                label.check_whose(home, &*directory)?;
-            }
-            claim(directory).map(Ok)
-        }
-        Some(_) => Ok(Err(format!("its {LABEL} names another store"))),
-        None => Ok(Err(format!("it has no {LABEL}, so nothing may be mounted there"))),
-    }
-}
-
-/// Removes the label of a directory that the manifest does not name.
-pub(crate) fn unlabel(place: &Volume) {
-    // The reason for removing the label matters more to the caller than a failure to do so.
-    let _ = place.directory.remove(LABEL);
-}
-
-/// Labels an empty directory as a volume of a store, and locks it.
-///
-/// # Errors
-/// Fails if the directory has contents or cannot be written to.
-pub(crate) fn label(
-    place: &Volume,
-    store: u64,
-    number: u32,
-    home: &Arc<dyn Directory>,
-) -> Result<DirectoryLock, StoreError> {
-    let Volume { directory, .. } = place;
-    check_text(&**home)?;
-    check_text(&**directory)?;
-    check_outside(directory.path())?;
-    let lock = directory.lock()?;
-    // A crash may have left a label, from an earlier attempt or from before the manifest named it.
-    let before = Label::read(&**directory).ok().flatten().filter(|label| label.store == store);
-    if directory.list()?.iter().any(|entry| entry.name != LABEL || before.is_none()) {
-        return Err(occupied(&**directory));
-    }
-    if let Some(before) = before {
-        before.check_whose(home, &**directory)?;
-    }
-    let home = shown(home.path());
-    let label = Label { format: manifest::FORMAT, store, place: number, home };
-    if !mutation_site!("a volume is labelled") {
-        manifest::save_checked(&label, &**directory, LABEL)?;
-    }
-    Ok(lock)
 }
 
 /// Refuses a directory for a copy inside one of the store's directories.

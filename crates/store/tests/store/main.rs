@@ -14,6 +14,7 @@ mod faults;
 mod field;
 mod images;
 mod kvs;
+mod labels;
 mod prefixes;
 mod preloading;
 mod reading;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use entresol_base::mutation_site;
-use entresol_media::{Directory, LocalDirectory};
+use entresol_media::Directory;
 use serde::Serialize;
 
 use crate::StoreError;
@@ -21,7 +21,9 @@ use crate::segment::Segment;
 use crate::segment::record::Record;
 use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Sequence, Value};
 use crate::upkeep::read_frequency;
-use crate::volumes::{VolumeAccess, Volumes, judge_manifest, no_store};
+use crate::volumes::{
+    MissingVolumeState, VolumeAccess, Volumes, is_volume, judge_manifest, no_store, open_directory,
+};
 use crate::wal::scan as log_scan;
 use values::{Lead, Leads, Proofs};
 
@@ -96,6 +98,9 @@ pub struct CheckReport {
     pub values: u64,
     /// Writes in the log that are not flushed.
     pub log_records: u64,
+    /// Latest time that the store has seen, in seconds since 1970. If it is ahead of the clock, new
+    /// values expire by it all the same.
+    pub time_s: u32,
 }
 
 impl CheckReport {
@@ -108,6 +113,16 @@ impl CheckReport {
     /// Returns true if the check goes by a reconstructed manifest.
     pub(crate) fn is_manifest_lost(&self) -> bool {
         self.findings.iter().any(|it| it.file == names::MANIFEST)
+    }
+
+    /// Reports labels that cannot be used.
+    pub(crate) fn find_labels(&mut self, volumes: &Volumes) {
+        for MissingVolumeState { state, what } in volumes.unlabelled() {
+            let label = Path::new(&state.path).join(names::LABEL).display().to_string();
+            let lost = "nothing else: the files beside it are the store's, and are read; the store \
+                        cannot be opened for writing";
+            self.find(&label, 0, what.clone(), lost.to_owned());
+        }
     }
 
     pub(crate) fn find(&mut self, file: &str, offset: u64, what: String, lost: String) {
@@ -153,7 +168,7 @@ pub fn check_at(
     path: &Path,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StoreError> {
-    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(path)?);
+    let directory: Arc<dyn Directory> = Arc::new(open_directory(path)?);
     check(&directory, progress)
 }
 
@@ -198,6 +213,8 @@ fn check_source(
     source.needs(manifest.descriptors());
     let volumes = open_volumes(directory, &manifest)?;
     report.missing = volumes.missing().iter().map(MissingVolume::of).collect();
+    report.find_labels(&volumes);
+    report.time_s = manifest.seconds;
     let names = volumes.names().len() as u64 + 1;
     let mut checker = Checker {
         volumes: &volumes,
@@ -254,21 +271,28 @@ pub(crate) fn load_or_guess(
         Err(error) if error.is_of_surroundings() => return Err(error),
         Err(error) => Some(error),
     };
-    let Some(mut guessed) = guess::manifest(directory)? else {
+    if error.is_none() && is_volume(directory) {
+        return Err(no_store(&**directory));
+    }
+    let earlier = Manifest::load_intact(&**directory);
+    let places = earlier.clone().unwrap_or_else(|| Manifest::new(0));
+    let Some(mut guessed) = guess::manifest(&open_volumes(directory, &places)?)? else {
         return Err(match error {
             None => no_store(&**directory),
             Some(error) => judge_manifest(error, &**directory),
         });
     };
-    let lost = match Manifest::load_intact(&**directory) {
+    let lost = match earlier {
         Some(earlier) => {
-            guess::name_kvs(&mut guessed, &earlier);
+            guess::complete(&mut guessed, &earlier);
             "the store cannot be opened; the names and options of its Kvs are those of an earlier \
-             state; the rest of the check goes by the files alone"
+             state; the rest of the check goes by the files, and by those that this state names: \
+             what later states have removed counts as missing, and what they have added and was \
+             lost is not noticed"
         }
         None => {
             "the store cannot be opened, and the names and options of its Kvs are lost; the rest \
-             of the check goes by the files alone"
+             of the check goes by the files alone, and does not notice one that is missing"
         }
     };
     let offset = error.as_ref().map_or(0, StoreError::offset);
