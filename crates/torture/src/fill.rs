@@ -9,8 +9,11 @@ use std::sync::Arc;
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
-use entresol_media::LocalDirectory;
-use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume};
+use entresol_media::files;
+use entresol_store::{
+    Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume, check_outside,
+    make_directory,
+};
 use serde::Serialize;
 
 /// Percentage of the deleted bytes that must find room again.
@@ -78,6 +81,9 @@ struct Filled {
 }
 
 fn told(error: &StoreError) -> BenchError {
+    if matches!(error, StoreError::Nested { .. }) {
+        return BenchError::Usage(error.to_string());
+    }
     BenchError::Engine { engine: "the store", what: error.to_string() }
 }
 
@@ -112,9 +118,14 @@ impl Filled {
         let Settings { place, bytes, seed, .. } = settings;
         let options = KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() };
         let class = if place.pmem.is_some() { MediaClass::Pmem } else { MediaClass::Capacity };
-        let directory = Arc::new(LocalDirectory::open(&place.path)?);
+        check_outside(&place.path)?;
+        let directory = Arc::new(make_directory(&place.path)?);
         let volume = Volume { class, directory, bytes_max: Some(*bytes) };
-        let store = Kvdb::create_on(&[volume], options, Arc::new(SystemClock::new()))?;
+        let store = Kvdb::create_on(&[volume], options, Arc::new(SystemClock::new()));
+        let store = store.inspect_err(|_| {
+            // It is empty, and the error tells why.
+            let _ = files::remove_directory(&place.path);
+        })?;
         let kvs = store.create_kvs("fill", KvsOptions::default())?;
         Ok(Filled { store, kvs, seed: *seed, next: 0, live: Vec::new() })
     }

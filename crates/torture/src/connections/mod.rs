@@ -12,6 +12,7 @@ mod trouble;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -115,9 +116,10 @@ pub struct ConnectionsOutcome {
     pub interrupted: bool,
 }
 
-/// Configures the command of a server with a pipe for its log.
+/// Configures the command of a server with a pipe for its log, and with a process group of its own,
+/// since Ctrl-C ends all of a group.
 pub fn piped(command: &mut Command) -> &mut Command {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped())
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0)
 }
 
 /// Name of the configuration in the folder of a run.

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use std::time::Duration;
 use entresol_base::{Clock, SystemClock, suggest};
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
-use entresol_media::{Directory, LocalDirectory, files};
+use entresol_media::{Directory, files};
 use entresol_store::trial::{self, NAMES, State};
-use entresol_store::{CursorOptions, Kvdb, KvsOptions, StoreError, check_at};
+use entresol_store::{CursorOptions, Kvdb, KvsOptions, StoreError, check_at, open_directory};
 use serde::Serialize;
 
 mod child;
@@ -292,7 +293,7 @@ fn of_thread(state: &State, thread: u8) -> State {
 
 /// Reads the whole content of the store, which no process changes meanwhile.
 fn contents(place: &StorePlace) -> Result<State, StoreError> {
-    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(&place.path)?);
+    let directory: Arc<dyn Directory> = Arc::new(open_directory(&place.path)?);
     let store = Kvdb::open_read_only(directory, options(place), Arc::new(SystemClock::new()))?;
     let mut state = State::new();
     for (number, name) in NAMES.into_iter().enumerate() {
@@ -312,9 +313,9 @@ fn contents(place: &StorePlace) -> Result<State, StoreError> {
 }
 
 /// Configures the command of a child: a pipe for what it reports, and one whose end tells it that
-/// it is traced.
+/// it is traced. It has a process group of its own, since Ctrl-C ends all of a group.
 pub fn piped(command: &mut Command) -> &mut Command {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped())
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0)
 }
 
 impl fmt::Display for KillOutcome {
