@@ -6,7 +6,7 @@ use std::sync::Arc;
 use entresol_base::SystemClock;
 use entresol_measure::BenchError;
 use entresol_media::{LocalDirectory, files};
-use entresol_store::{Kvdb, KvdbOptions};
+use entresol_store::{Kvdb, KvdbOptions, check_outside};
 
 /// Returns the error of a store.
 pub(crate) fn failed(what: impl std::fmt::Display) -> BenchError {
@@ -21,10 +21,15 @@ pub(crate) fn create(directory: &Path) -> Result<Kvdb, BenchError> {
             directory.display()
         )));
     }
+    check_outside(directory).map_err(|error| BenchError::Usage(error.to_string()))?;
     let error = |source| BenchError::File { path: directory.into(), source };
     files::create_directories(directory).map_err(error)?;
     let home = LocalDirectory::open(directory).map_err(failed)?;
     let options = KvdbOptions { row_cache_bytes: 0, ..KvdbOptions::default() };
     let clock = Arc::new(SystemClock::new());
-    Kvdb::create(Arc::new(home), options, clock).map_err(failed)
+    Kvdb::create(Arc::new(home), options, clock).map_err(|error| {
+        // It is empty, and the error tells why.
+        let _ = files::remove_directory(directory);
+        failed(error)
+    })
 }

@@ -32,10 +32,20 @@ impl Form {
                 let at = error.utf8_error().valid_up_to();
                 format!("byte {at} of {} is not UTF-8: use --encoding hex or base64", bytes.len())
             }),
-            Form::Hex => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            Form::Hex => Ok(to_hex(bytes)),
             Form::Base64 => Ok(STANDARD.encode(bytes)),
         }
     }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {

@@ -3,14 +3,15 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
 use entresol_base::Stop;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
-use entresol_media::files;
+use entresol_media::{files, lacks_descriptors};
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -21,6 +22,8 @@ const BY_SIGNAL: i32 = 128;
 
 /// Signal that requested an end.
 static SIGNAL: AtomicI32 = AtomicI32::new(SIGINT);
+/// Number of the process that ends with the command, or 0.
+static CHILD: AtomicU32 = AtomicU32::new(0);
 /// Description of what stays behind if the command ends at once.
 static LEFT: Mutex<String> = Mutex::new(String::new());
 
@@ -50,6 +53,12 @@ pub(crate) fn outlive_file_size_limit() -> io::Result<()> {
 /// Notes what the command makes and removes in the end. A command that ends at once names it.
 pub(crate) fn leaves(left: String) {
     *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = left;
+}
+
+/// Notes a process that the command has started in another group. It is killed if the command ends
+/// at once.
+pub(crate) fn ends_with_us(process: &Child) {
+    CHILD.store(process.id(), Relaxed);
 }
 
 /// Makes signals request an end of the work with its results so far. A second signal ends the
@@ -83,12 +92,29 @@ pub(crate) fn announce(progress: &Progress, left: &'static str) -> anyhow::Resul
     })
 }
 
+/// Makes a signal wait until short work is done that is not to be left half done. A second signal
+/// ends the command at once. Returns the wish to end.
+pub(crate) fn defer() -> anyhow::Result<Stop> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    on_signals(move |signal| {
+        if asked.is_asked() {
+            exit(signal);
+        }
+        ask(&asked, signal);
+    })?;
+    Ok(stop)
+}
+
 fn ask(stop: &Stop, signal: i32) {
     SIGNAL.store(signal, Relaxed);
     stop.ask();
 }
 
 fn exit(signal: i32) -> ! {
+    let child = i32::try_from(CHILD.load(Relaxed)).ok().and_then(Pid::from_raw);
+    // It may have ended.
+    let _ = child.map(|child| kill_process(child, Signal::KILL));
     std::process::exit(BY_SIGNAL + signal)
 }
 
@@ -107,9 +133,18 @@ pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> anyhow::R
     if !is_ignored(SIGHUP) {
         wanted.push(SIGHUP);
     }
-    let mut signals = Signals::new(wanted).context("cannot listen to signals")?;
+    let mut signals = Signals::new(wanted).map_err(|error| {
+        let advice = match lacks_descriptors(&error) {
+            true => ": raise the limit of open files (`ulimit -n`)",
+            false => "",
+        };
+        BenchError::Failed(format!("cannot listen to signals: {error}{advice}"))
+    })?;
     let run = move || signals.forever().for_each(&mut act);
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(run);
-    thread.context("cannot start the thread for signals")?;
-    Ok(())
+    thread.map(drop).map_err(|error| {
+        let what = "cannot start the thread for signals";
+        let advice = "raise the limit of processes and threads (`ulimit -u`, or of the service)";
+        BenchError::Failed(format!("{what}: {error}: {advice}")).into()
+    })
 }

@@ -19,6 +19,7 @@ mod top;
 mod torture;
 mod trace;
 mod user;
+mod written;
 mod ycsb;
 
 use std::error::Error;
@@ -26,6 +27,7 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use entresol_measure::BenchError;
 
@@ -134,6 +136,12 @@ fn parse() -> anyhow::Result<Option<Arguments>> {
         Ok(arguments) => return Ok(Some(arguments)),
         Err(error) => error,
     };
+    if let Some(word) = given.iter().find(|it| it.to_str().is_none())
+        && error.kind() == ErrorKind::InvalidUtf8
+    {
+        let shown = word.display();
+        return Err(anyhow::anyhow!("the argument '{shown}' is not UTF-8, as it must be here"));
+    }
     let words: Vec<String> = given.iter().map(|it| it.to_string_lossy().into()).collect();
     if let Some(text) = renamed::explained(&error, &words) {
         return Err(anyhow::anyhow!(text));

@@ -11,6 +11,7 @@ use entresol_media::files;
 use serde::Serialize;
 
 use crate::standard::{judged, note, print, put_message};
+use crate::written::{check_folder, is_within, nearest};
 
 /// Commit of the source that the program was built from, `with changes` if the source differed from
 /// it, or `unknown` outside a repository and in programs that are no part of it.
@@ -44,12 +45,21 @@ struct Labelled<'a, T> {
 }
 
 impl Output {
-    /// Fails if the page cannot be written, before anything is measured for it.
-    pub(crate) fn check(&self, name: &str) -> anyhow::Result<()> {
+    /// Fails if the page cannot be written, before anything is measured for it, or if it would lie
+    /// in a directory that the measurement makes. Nothing is made yet.
+    pub(crate) fn check(&self, name: &str, made: &[&Path]) -> anyhow::Result<()> {
         let Some(folder) = &self.report else { return Ok(()) };
         let path = folder.join(format!("{name}.html"));
-        let checked = files::create_directories(folder).and_then(|()| files::check_writable(&path));
-        checked.with_context(|| format!("cannot write the report {}", path.display()))
+        let problem = || format!("cannot write the report {}", path.display());
+        check_folder(folder).with_context(problem)?;
+        if let Some(made) = made.iter().find(|made| is_within(folder, made)) {
+            let text =
+                format!("{} is made by the measurement: give another folder", made.display());
+            return Err(BenchError::Usage(text)).with_context(problem);
+        }
+        let there = nearest(folder).join(format!("{name}.html"));
+        let error = |source| BenchError::File { path: there.clone(), source };
+        files::check_writable(&there).map_err(error).with_context(problem)
     }
 
     /// Prints tables or JSON and writes the page if requested. Fails if the measurement was

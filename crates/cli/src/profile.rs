@@ -6,12 +6,14 @@ use anyhow::Context;
 use clap::Args;
 use entresol_base::ByteSize;
 use entresol_bench::profile::{ProfileOptions, default_place, profile, save_costs};
+use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 use entresol_media::{MediumSpec, files};
 
 use crate::interrupt;
 use crate::output::Output;
 use crate::standard::note;
+use crate::written::{check_file, nearest};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -56,12 +58,10 @@ pub(crate) struct Arguments {
     output: Output,
 }
 
-/// Returns the file that is made to measure a medium, if there is none yet.
-fn file_of(medium: &MediumSpec) -> Option<&Path> {
+/// Returns the file in which a medium is measured.
+fn path_of(medium: &MediumSpec) -> Option<&Path> {
     match medium {
-        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. } => {
-            Some(path.as_path()).filter(|path| !files::exists(path))
-        }
+        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. } => Some(path),
         _ => None,
     }
 }
@@ -77,16 +77,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         keep: arguments.keep,
         seed: arguments.seed,
     };
-    arguments.output.check("profile")?;
+    arguments.output.check("profile", &[])?;
+    let media = || std::iter::once(&arguments.medium).chain(&arguments.against_medium);
+    media().filter_map(path_of).try_for_each(check_file)?;
     if let Some(path) = &arguments.save {
         let problem = || format!("cannot write the cost table {}", path.display());
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            files::create_directories(folder).with_context(problem)?;
-        }
-        files::check_writable(path).with_context(problem)?;
+        check_file(path).with_context(problem)?;
+        let name = path.file_name().unwrap_or_default();
+        let there =
+            match path.parent().is_none_or(|it| it.as_os_str().is_empty() || files::exists(it)) {
+                true => path.clone(),
+                false => nearest(path).join(name),
+            };
+        let error = |source| BenchError::File { path: there.clone(), source };
+        files::check_writable(&there).map_err(error).with_context(problem)?;
     }
-    let media = std::iter::once(&arguments.medium).chain(&arguments.against_medium);
-    let made: Vec<String> = media.filter_map(file_of).map(|it| it.display().to_string()).collect();
+    let made = media().filter_map(path_of).filter(|path| !files::exists(path));
+    let made: Vec<String> = made.map(|it| it.display().to_string()).collect();
     if !arguments.keep && !made.is_empty() {
         interrupt::leaves(format!("left: {}, which may be removed", made.join(" and ")));
     }
@@ -104,6 +111,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (None, _) => default_place(&arguments.medium),
     };
     if let Some(path) = place {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            let error = |source| BenchError::File { path: folder.to_owned(), source };
+            files::create_directories(folder).map_err(error)?;
+        }
         let sentence = save_costs(&result, &path)?;
         note(sentence);
     }

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         None => Known::built_in(),
     };
-    arguments.output.check("reproduce")?;
+    arguments.output.check("reproduce", &[])?;
     let chosen = select(&arguments.names)?;
     let steps = chosen.iter().map(|(_, parts)| parts.len() as u64).sum();
     let progress = Progress::new(steps, "reproduce");

@@ -16,6 +16,7 @@ use entresol_measure::index::IndexName;
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{MediumSpec, ModelName, files};
+use entresol_store::KvdbOptions;
 use entresol_torture::processes::Harm;
 use entresol_torture::{
     Outcome, Plan, Plant, Structure, cache, connections, fill, flips, index, media, processes,
@@ -403,6 +404,8 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
     let complaint = (longest > WAIT_MS_MAX).then(|| {
         format!("an operation waited {longest:.1} ms, more than the {WAIT_MS_MAX} ms allowed")
     });
+    let is_tried = outcome.kinds.iter().all(|it| it.count > 0) || progress.stop().is_asked();
+    let complaint = complaint.or_else(|| (!is_tried).then(too_short));
     put(&outcome, json, complaint, progress.stop().is_asked())
 }
 
@@ -495,7 +498,8 @@ fn trouble(given: &Connections) -> anyhow::Result<()> {
     let spawn = |folder: &Path, ports: &Path| {
         let mut command = Command::new(&program);
         command.args(["serve", "--config"]).arg(folder.join(connections::CONFIGURATION));
-        connections::piped(command.arg("--port-file").arg(ports)).spawn()
+        let server = connections::piped(command.arg("--port-file").arg(ports)).spawn();
+        server.inspect(interrupt::ends_with_us)
     };
     let settings = connections::Settings { seed, time, connections, folder: folder.clone() };
     let progress = Progress::timed("torture connections", time);
@@ -525,6 +529,11 @@ fn fill_up(given: &Fill) -> anyhow::Result<()> {
         let text = format!("{place} exists already: give a directory that does not exist");
         return Err(BenchError::Usage(text).into());
     }
+    let least = ByteSize(4 * KvdbOptions::default().segment_bytes);
+    if size.0 < least.0 {
+        let text = format!("--size {size} has no room for a store: give at least {least}");
+        return Err(BenchError::Usage(text).into());
+    }
     if *cycles == 0 {
         let text = "--cycles 0 would try nothing: give at least 1".to_owned();
         return Err(BenchError::Usage(text).into());
@@ -535,12 +544,18 @@ fn fill_up(given: &Fill) -> anyhow::Result<()> {
     let settings = fill::Settings { seed: *seed, place: place.clone(), bytes, cycles };
     let outcome = fill::torture(&settings, &progress);
     progress.finish();
-    let outcome = outcome?;
+    let mut outcome = outcome?;
+    let is_tried = outcome.filled_bytes > 0 || !outcome.pass || outcome.interrupted;
     if outcome.pass {
         files::remove_tree(&place.path).with_context(|| place.to_string())?;
     }
     let complaint = (!outcome.pass).then(|| {
         format!("what was deleted did not come back, or data were lost; the store is in {place}")
+    });
+    outcome.pass &= is_tried;
+    let complaint = complaint.or_else(|| {
+        let text = "nothing was tried, since not one value found room: give more with --size";
+        (!is_tried).then(|| text.to_owned())
     });
     put(&outcome, *json, complaint, outcome.interrupted)
 }

@@ -226,7 +226,7 @@ struct TenantArguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    arguments.output.check("bench-trace")?;
+    arguments.output.check("bench-trace", &[])?;
     let server = &arguments.server;
     let tenant = match &server.server {
         Some(address) => Tenant::Server(ServerTenant {

@@ -1,6 +1,6 @@
 //! `entresol bench ycsb`: measures a store under YCSB's workloads and RocksDB's mixgraph.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -11,10 +11,11 @@ use entresol_bench::ycsb::{
 };
 use entresol_measure::StorePlace;
 use entresol_measure::progress::Progress;
-use entresol_media::ModelName;
+use entresol_media::{ModelName, files};
 use entresol_store::Policy;
 
 use crate::output::Output;
+use crate::standard::tell;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -163,11 +164,18 @@ pub(crate) fn measure(
     watch: impl FnOnce(&Progress, &YcsbOptions) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let options = arguments.options(engine);
-    arguments.output.check("bench-ycsb")?;
+    let made: Vec<&Path> = options.directories().collect();
+    arguments.output.check("bench-ycsb", &made)?;
     let progress = Progress::new(ycsb_steps(&options), engine);
     watch(&progress, &options)?;
     let result = run_ycsb(&options, open, &progress);
     progress.finish();
+    if progress.is_stopped() && options.keep && !files::exists(&options.directory) {
+        tell(&format!(
+            "{} was removed in spite of --keep, since not all keys were loaded",
+            options.directory.display()
+        ));
+    }
     let result = result?;
     arguments.output.put(("bench-ycsb", &progress), &result, &result.tables(), || result.page())
 }

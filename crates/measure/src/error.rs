@@ -92,6 +92,14 @@ impl BenchError {
     /// (exit status 1).
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self, BenchError::Usage(_) | BenchError::File { .. } | BenchError::Format { .. })
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        match self {
+            BenchError::Usage(_) | BenchError::Format { .. } => true,
+            // Where there is no room, the arguments are right.
+            BenchError::File { source, .. } => {
+                !matches!(source.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+            }
+            _ => false,
+        }
     }
 }

@@ -58,7 +58,10 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_message(what.to_owned());
-        bar.enable_steady_tick(TICK);
+        // It starts a thread, and panics if the system refuses one.
+        if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
+            bar.enable_steady_tick(TICK);
+        }
         Progress { bar, stop: Stop::new() }
     }
 

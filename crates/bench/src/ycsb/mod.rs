@@ -26,7 +26,7 @@ use entresol_measure::values::{CHECKED_VALUE_BYTES_MIN, ValueMaker};
 pub use entresol_measure::ycsb::Workload;
 use entresol_measure::ycsb::{KEY_BYTES_MIN, Names, Population, mixgraph};
 use entresol_media::{ModelName, PmemMode, files};
-use entresol_store::{MediaClass, Policy};
+use entresol_store::{KvdbOptions, MediaClass, Policy, check_outside};
 
 pub use engine::{Engine, SpaceHeld, VolumeWritten};
 pub use ours::Entresol;
@@ -181,6 +181,16 @@ impl YcsbOptions {
         {
             return refuse("give at least one workload, key, operation and thread");
         }
+        if self.duration.is_some_and(|time| time.is_zero()) {
+            return refuse("a duration of 0 measures nothing: give more, or leave it out");
+        }
+        let is_small = |bytes: ByteSize| bytes.0 < KvdbOptions::SEGMENT_BYTES_MIN;
+        if self.engine == Entresol::NAME && self.generation_bytes.is_some_and(is_small) {
+            return Err(usage(format!(
+                "--generation is {} or more",
+                ByteSize(KvdbOptions::SEGMENT_BYTES_MIN)
+            )));
+        }
         if self.scan_records == Some(0) {
             return refuse("a scan has at least one record");
         }
@@ -272,7 +282,12 @@ pub fn run_ycsb(
         make_new(options)?;
     }
     let result = on_directories(options, open, create, progress);
-    if options.is_temporary() {
+    // Otherwise it would be taken for one with all its keys, and keep the next run out.
+    let is_in_part = match &result {
+        Ok(result) => progress.is_stopped() && !result.is_loaded(options.keys),
+        Err(error) => matches!(error, BenchError::Interrupted { .. }),
+    };
+    if options.is_temporary() || create && is_in_part {
         for directory in options.directories() {
             let error = |source| BenchError::File { path: directory.to_owned(), source };
             files::remove_tree(directory).map_err(error)?;
@@ -292,6 +307,7 @@ fn make_new(options: &YcsbOptions) -> Result<(), BenchError> {
         )));
     }
     options.directories().try_for_each(|directory| {
+        check_outside(directory).map_err(|error| usage(error.to_string()))?;
         let error = |source| BenchError::File { path: directory.to_owned(), source };
         files::create_directories(directory).map_err(error)
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use entresol_base::SystemClock;
 use entresol_measure::BenchError;
-use entresol_media::{Directory, LocalDirectory, ModelName};
+use entresol_media::{Directory, ModelName};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics,
     StallStatistics, Statistics, StoreError, Volume,
@@ -78,8 +78,8 @@ fn open_directory(
     model: Option<ModelName>,
 ) -> Result<Arc<dyn Directory>, BenchError> {
     let directory = match create {
-        true => LocalDirectory::open(path),
-        false => LocalDirectory::open_existing(path),
+        true => entresol_store::make_directory(path),
+        false => entresol_store::open_directory(path),
     };
     let directory = match model {
         Some(model) => directory.and_then(|directory| directory.slowed(model)),
@@ -112,7 +112,14 @@ fn options(opening: &Opening<'_>) -> KvdbOptions {
 }
 
 fn failed(error: &StoreError) -> BenchError {
-    if matches!(error, StoreError::Policy { .. }) {
+    use StoreError::{NoKvs, NoStore, Options, Policy};
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    let is_wrong_path = match error {
+        StoreError::File(error) => matches!(error.kind(), NotFound | NotADirectory),
+        _ => false,
+    };
+    let is_usage = matches!(error, Policy { .. } | Options { .. } | NoStore { .. } | NoKvs { .. });
+    if is_usage || is_wrong_path {
         return BenchError::Usage(error.to_string());
     }
     BenchError::Engine { engine: Entresol::NAME, what: error.to_string() }

@@ -59,6 +59,14 @@ pub struct YcsbResult {
     pub keys_read_back: Option<u64>,
 }
 
+impl YcsbResult {
+    /// Returns true if this many keys were loaded, or none were to be.
+    pub(super) fn is_loaded(&self, keys: u64) -> bool {
+        let load = self.workloads.iter().find(|it| it.workload == Workload::Load);
+        load.is_none_or(|load| load.operations >= keys)
+    }
+}
+
 /// Volume of the class capacity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CapacityResult {

@@ -1,7 +1,7 @@
 //! `entresol bench act`: finds the largest multiple of the load of Aerospike's certification tool
 //! that a medium or a store keeps up with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
@@ -12,6 +12,7 @@ use entresol_media::{MediumSpec, files};
 
 use crate::interrupt;
 use crate::output::Output;
+use crate::written::check_file;
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("subject").required(true))]
@@ -60,14 +61,13 @@ impl Arguments {
     }
 }
 
-/// Returns what the measurement makes and removes.
-fn made(subject: &ActSubject) -> Option<String> {
-    let path = match subject {
-        ActSubject::Medium(MediumSpec::File { path, .. }) => path,
-        ActSubject::Medium(_) => return None,
-        ActSubject::Store(directory) => directory,
-    };
-    (!files::exists(path)).then(|| path.display().to_string())
+/// Returns the file or the directory that is measured.
+fn path_of(subject: &ActSubject) -> Option<&Path> {
+    match subject {
+        ActSubject::Medium(MediumSpec::File { path, .. }) => Some(path),
+        ActSubject::Medium(_) => None,
+        ActSubject::Store(directory) => Some(directory),
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -81,9 +81,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         keep: arguments.keep,
         seed: arguments.seed,
     };
-    arguments.output.check("bench-act")?;
-    if let Some(made) = made(&options.subject).filter(|_| !options.keep) {
-        interrupt::leaves(format!("left: {made}, which may be removed"));
+    let path = path_of(&options.subject);
+    path.map_or(Ok(()), check_file)?;
+    arguments.output.check("bench-act", path.as_slice())?;
+    if let Some(made) = path.filter(|path| !options.keep && !files::exists(path)) {
+        interrupt::leaves(format!("left: {}, which may be removed", made.display()));
     }
     let progress = Progress::counter("ACT", None);
     let result = interrupt::measured(&progress, |progress| run_act(&options, progress))?;

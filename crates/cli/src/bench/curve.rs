@@ -1,5 +1,6 @@
 //! `entresol bench curve`: response time at load, of one system or two by turns.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +11,7 @@ use entresol_media::files;
 
 use crate::interrupt;
 use crate::output::Output;
+use crate::written::check_file;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -58,10 +60,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         file_size: arguments.file_size,
         seed: arguments.seed,
     };
-    arguments.output.check("bench-curve")?;
-    let made = options.subjects.iter().filter_map(CurveSubject::made);
-    let made: Vec<String> =
-        made.filter(|path| !files::exists(path)).map(|it| it.display().to_string()).collect();
+    let made: Vec<PathBuf> = options.subjects.iter().filter_map(CurveSubject::made).collect();
+    let made: Vec<&Path> = made.iter().map(PathBuf::as_path).collect();
+    made.iter().try_for_each(|path| check_file(path))?;
+    arguments.output.check("bench-curve", &made)?;
+    let made = made.iter().filter(|path| !files::exists(path));
+    let made: Vec<String> = made.map(|it| it.display().to_string()).collect();
     if !made.is_empty() {
         interrupt::leaves(format!("left: {}, which may be removed", made.join(" and ")));
     }

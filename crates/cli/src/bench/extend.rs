@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         rounds: arguments.rounds,
         seed: arguments.seed,
     };
-    arguments.output.check("bench-extend")?;
+    arguments.output.check("bench-extend", &[])?;
     interrupt::leaves(format!("left: {}, which may be removed", options.directory.display()));
     let progress = Progress::new(extend_steps(&options), "extend");
     let result = interrupt::measured(&progress, |progress| run_extend(&options, progress))?;

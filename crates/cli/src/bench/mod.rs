@@ -261,7 +261,7 @@ fn in_process(arguments: &CacheArguments) -> anyhow::Result<()> {
         huge_pages: arguments.direct.huge_pages,
         seed: arguments.seed,
     };
-    arguments.output.check("bench-cache")?;
+    arguments.output.check("bench-cache", &[])?;
     let progress = Progress::new(direct_steps(&options), "cache in process");
     let result = interrupt::measured(&progress, |progress| run_direct(&options, progress))?;
     arguments.output.put(("bench-cache", &progress), &result, &result.tables(), || result.page())
@@ -293,7 +293,7 @@ fn on_model(arguments: &CacheArguments, medium: &MediumSpec) -> anyhow::Result<(
 
 fn load(arguments: &CacheArguments, server: &Address) -> anyhow::Result<()> {
     let options = arguments.load_options(server);
-    arguments.output.check("bench-load")?;
+    arguments.output.check("bench-load", &[])?;
     let progress = Progress::new(options.duration.as_millis() as u64, "load");
     let result = interrupt::measured(&progress, |progress| run_load(&options, progress))?;
     arguments.output.put(("bench-load", &progress), &result, &result.tables(), || result.page())
@@ -311,7 +311,7 @@ fn against_another(
         pairs: arguments.against.pairs,
     };
     let runs_ms = options.load.duration.as_millis() as u64 * 2 * options.pairs as u64;
-    arguments.output.check("bench-compare")?;
+    arguments.output.check("bench-compare", &[])?;
     let progress = Progress::new(runs_ms, "comparison");
     let result = interrupt::measured(&progress, |progress| compare(&options, progress))?;
     arguments.output.put(("bench-compare", &progress), &result, &result.tables(), || result.page())
@@ -338,7 +338,7 @@ fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
         rounds: arguments.rounds,
         seed: arguments.seed,
     };
-    arguments.output.check("bench-index")?;
+    arguments.output.check("bench-index", &[])?;
     let progress = Progress::new(index_steps(&options), "indexes");
     let results = interrupt::measured(&progress, |progress| run_indexes(&options, progress))?;
     arguments.output.put(("bench-index", &progress), &results, &results.tables(), || results.page())

@@ -17,12 +17,13 @@ use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
     Batch, Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy,
-    StoreError, VALUE_BYTES_MAX, check_outside,
+    StoreError, VALUE_BYTES_MAX, open_directory,
 };
 use serde_json::json;
 
 use crate::form::Form;
 use crate::standard::{Out, OutputError, after, input, judged, print, print_json, put_bytes, tell};
+use crate::written::check_file;
 use whole::{Copy, Whole};
 
 #[derive(Debug, Args)]
@@ -214,6 +215,11 @@ fn told(error: StoreError) -> anyhow::Error {
             "{error}. If it was moved, run `entresol store volume found DIRECTORY PATH`; get, \
              scan, stats and check read the other volumes"
         ),
+        // Those of an open store have the remedy already.
+        error if error.is_no_descriptors() && !matches!(error, StoreError::Descriptors { .. }) => {
+            let advice = "raise the limit of open files (`ulimit -n`)";
+            BenchError::Failed(format!("{error}: {advice}")).into()
+        }
         error => BenchError::Failed(error.to_string()).into(),
     }
 }
@@ -371,7 +377,7 @@ fn options(place: &StorePlace) -> KvdbOptions {
 
 /// Opens a store for reading.
 fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
-    let directory = LocalDirectory::open_existing(&place.path);
+    let directory = open_directory(&place.path);
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
     let clock = Arc::new(SystemClock::new());
     let store = Kvdb::open_read_only(directory, options(place), clock).map_err(told)?;
@@ -388,7 +394,7 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
 /// Returns true if a path does not exist or is an empty directory.
 fn is_empty(path: &Path) -> bool {
     let entries = |directory: LocalDirectory| directory.list().is_ok_and(|all| all.is_empty());
-    !files::exists(path) || LocalDirectory::open_existing(path).is_ok_and(entries)
+    !files::exists(path) || open_directory(path).is_ok_and(entries)
 }
 
 fn put(arguments: &Put) -> anyhow::Result<()> {
@@ -416,7 +422,9 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
             })?,
         };
         kvs.put_for(&key_bytes, &value, *ttl).map_err(|error| match &opened.made {
-            Some(_) if error.is_no_room() => volumes::no_room_for_a_store(&place.directory, &error),
+            Some(_) if error.is_no_room() => {
+                volumes::no_room_for_a_store(&place.directory, *most, &error)
+            }
             _ => told(error),
         })
     };
@@ -522,8 +530,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     let Get { place, key, file } = arguments;
     let key_bytes = place.whole_key(key)?;
     // It might have the name of a file of the store.
-    let written = file.as_deref().map(files::written_path);
-    written.as_deref().map_or(Ok(()), check_outside).map_err(told)?;
+    file.as_deref().map_or(Ok(()), check_file)?;
     let (store, kvs) = place.look()?;
     let Some((value, sequence)) = kvs.get_with_token(&key_bytes).map_err(told)? else {
         let (name, directory) = (&place.kvs, place.directory.path.display());
@@ -549,6 +556,12 @@ fn del(arguments: &Del) -> anyhow::Result<()> {
     let bytes = keys.iter().map(|key| place.key(key)).collect::<anyhow::Result<Vec<_>>>()?;
     let store = place.open()?;
     let kvs = place.kvs_of(&store)?;
+    if *prefixes && bytes.iter().any(Vec::is_empty) {
+        return Err(anyhow!(
+            "an empty prefix: prefixes have 1 to {KEY_BYTES_MAX} bytes; to delete all keys, give \
+             every first letter that keys have, or remove the store's directory and make it anew"
+        ));
+    }
     // All of them or none.
     let mut batch = Batch::new();
     for key in &bytes {

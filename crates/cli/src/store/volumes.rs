@@ -11,17 +11,19 @@ use entresol_base::size::ParseSizeError;
 use entresol_base::{ByteSize, SystemClock};
 use entresol_measure::report::Table;
 use entresol_measure::{BenchError, StorePlace};
-use entresol_media::{Directory, LocalDirectory, files};
+use entresol_media::{Directory, files};
 use entresol_store::{
     Kvdb, KvdbOptions, MediaClass, MediumStatistics, Policy, Statistics, StoreError, Volume,
+    make_directory, open_directory,
 };
 use serde_json::{Value, json};
 
 use super::whole::{Bar, Whole, size, written_now};
 use super::{NewDirectory, look, options, told};
-use crate::Interrupted;
 use crate::shell::quoted;
 use crate::standard::{after, print, print_json};
+use crate::written::nearest;
+use crate::{Interrupted, interrupt};
 
 /// Arguments for a new store.
 #[derive(Debug, Args)]
@@ -78,11 +80,14 @@ fn per_day(text: &str) -> Result<PerDay, String> {
         return Ok(PerDay(None));
     }
     let bytes: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
-    match bytes.0 {
-        0 => Err("a budget of nothing would stop compaction: use at least 1MiB".to_owned()),
-        _ => Ok(PerDay(Some(bytes))),
+    match bytes.0 < PER_DAY_MIN {
+        true => Err("a budget of less would stop compaction: use at least 1MiB".to_owned()),
+        false => Ok(PerDay(Some(bytes))),
     }
 }
+
+/// Smallest budget of bytes a day.
+const PER_DAY_MIN: u64 = 1 << 20;
 
 /// Arguments for a new volume.
 #[derive(Debug, Args)]
@@ -173,12 +178,12 @@ pub(super) fn most(text: &str) -> Result<ByteSize, String> {
 }
 
 fn directory(path: &Path) -> anyhow::Result<Arc<dyn Directory>> {
-    let directory = LocalDirectory::open_existing(path).map_err(|it| told(it.into()))?;
+    let directory = open_directory(path).map_err(|it| told(it.into()))?;
     Ok(Arc::new(directory))
 }
 
 fn new_volume(class: MediaClass, path: &Path, most: Option<ByteSize>) -> anyhow::Result<Volume> {
-    let directory = LocalDirectory::open(path).map_err(|it| told(it.into()))?;
+    let directory = make_directory(path).map_err(|it| told(it.into()))?;
     Ok(Volume { class, directory: Arc::new(directory), bytes_max: most.map(|most| most.0) })
 }
 
@@ -220,28 +225,57 @@ pub(super) fn make(
         (Some(_), _) => MediaClass::Pmem,
         (None, class) => class.unwrap_or(MediaClass::Capacity),
     };
+    // What a signal leaves of a store would keep the next attempt out.
+    let stop = interrupt::defer()?;
     let new = NewDirectory::at(&directory.path);
     let home = new_volume(class, &directory.path, most)?;
     let clock = Arc::new(SystemClock::new());
     let made = Kvdb::create_on(&[home], options(directory), clock);
+    if stop.is_asked()
+        && let Ok(store) = made
+    {
+        store.remove().map_err(told)?;
+        new.undo();
+        return Err(Interrupted("interrupted; no store was made").into());
+    }
     made.map_err(|error| {
         new.undo();
         match error.is_no_room() {
-            true => no_room_for_a_store(directory, &error),
+            true => no_room_for_a_store(directory, most, &error),
             false => told(error),
         }
     })
 }
 
 /// Returns the error of a new store without any room, with advice.
-pub(super) fn no_room_for_a_store(directory: &StorePlace, error: &StoreError) -> anyhow::Error {
-    let text = format!(
-        "{error}. No store was made in {directory}. Of the room there, 64MiB are reserved for \
-         deletes and compaction, and 16MiB are a segment of the log; of a bound below 256MiB only \
-         a quarter is reserved. Create it with `--most 64MiB`, or elsewhere"
-    );
+pub(super) fn no_room_for_a_store(
+    directory: &StorePlace,
+    most: Option<ByteSize>,
+    error: &StoreError,
+) -> anyhow::Error {
+    let advice = if error.is_limit_of_file_sizes() {
+        "A segment of the log has 16MiB"
+    } else if most.is_some_and(|most| most.0 < 4 * MOST_MIN) || !has_room_for_least(directory) {
+        "A quarter of the bound is reserved for deletes and compaction, and 16MiB are a segment of \
+         the log. Free some room there, or create it elsewhere"
+    } else {
+        "Of the room there, 64MiB are reserved for deletes and compaction, and 16MiB are a segment \
+         of the log; of a bound below 256MiB only a quarter is reserved. Create it with `--most \
+         64MiB`, or elsewhere"
+    };
+    let text = format!("{error}. No store was made in {directory}. {advice}");
     BenchError::Failed(text).into()
 }
+
+/// Returns true if a file system has room for a store of the smallest bound: for a segment of the
+/// log, and for the reserve.
+fn has_room_for_least(directory: &StorePlace) -> bool {
+    let free = files::free_space(&nearest(&directory.path)).map(|space| space.free_bytes);
+    free.is_ok_and(|free| free >= MOST_MIN / 2)
+}
+
+/// Smallest bound of a store: four segments of the log.
+const MOST_MIN: u64 = 64 << 20;
 
 pub(super) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
@@ -521,17 +555,27 @@ fn as_json(statistics: &Statistics, has_moved: bool) -> anyhow::Result<Vec<Value
     all.context("cannot format the answer as JSON")
 }
 
+/// Adds to the error of a `Kvs` that does not exist how it is made.
+fn no_kvs(error: StoreError) -> anyhow::Error {
+    match error {
+        StoreError::NoKvs { ref name, .. } => {
+            anyhow!("{error}; `entresol store put --create --kvs {name}` makes it with a first key")
+        }
+        error => told(error),
+    }
+}
+
 pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
     let PolicyOf { whole: Whole { directory, json }, policy, kvs } = arguments;
     let store = match policy {
         Some(policy) => {
             let store = open(directory)?;
-            store.set_policy(kvs, *policy).map_err(told)?;
+            store.set_policy(kvs, *policy).map_err(no_kvs)?;
             store
         }
         None => look(directory)?,
     };
-    let now = store.policy(kvs).map_err(told)?;
+    let now = store.policy(kvs).map_err(no_kvs)?;
     store.close().map_err(told)?;
     let done = if policy.is_some() { "the policy was set" } else { "nothing was changed" };
     if *json {

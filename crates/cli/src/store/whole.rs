@@ -1,5 +1,6 @@
 //! Commands on a whole store: statistics, check, copies, compaction.
 
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::list::{LIKE_LINES_MAX, shortened};
-use entresol_base::{ByteSize, duration};
+use entresol_base::{ByteSize, Clock, SystemClock, duration};
 use entresol_measure::progress::Progress;
 use entresol_measure::report::Table;
 use entresol_measure::report::table::grouped;
@@ -43,8 +44,19 @@ pub(super) struct Copy {
     #[command(flatten)]
     whole: Whole,
     /// An empty directory, or a path at which one is created.
-    #[arg(value_parser = OsStringValueParser::new().try_map(super::some_path))]
+    #[arg(value_parser = OsStringValueParser::new().try_map(of_copy))]
     to: PathBuf,
+}
+
+/// Parses the path of a copy, which is made of ordinary files.
+fn of_copy(text: OsString) -> Result<PathBuf, String> {
+    match text.to_str() {
+        Some(shown) if shown.starts_with("pmem:") => Err(format!(
+            "'{shown}' is not a path: give the path alone (a copy is opened with pmem: before it), \
+             or ./{shown} for a directory of that name"
+        )),
+        _ => super::some_path(text),
+    }
 }
 
 /// Progress bar whose length becomes known once work has begun.
@@ -111,7 +123,8 @@ pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
         return print_json(&statistics);
     }
     let tables = tables(&statistics).iter().map(Table::to_string).collect::<String>();
-    Ok(print(tables)?)
+    let odd = ahead(statistics.seconds_ahead).map_or(String::new(), |it| format!("\nodd: {it}\n"));
+    Ok(print(tables + &odd)?)
 }
 
 fn tables(statistics: &Statistics) -> Vec<Table> {
@@ -268,7 +281,7 @@ fn verdict(report: &CheckReport, directory: &Path) -> anyhow::Result<()> {
 }
 
 fn show(report: &CheckReport) -> Printed {
-    let CheckReport { files, bytes, versions, values, log_records, .. } = report;
+    let CheckReport { files, bytes, versions, values, log_records, time_s, .. } = report;
     let mut out = Out::default();
     show_findings(&mut out, &report.findings, report.findings_left_out)?;
     for volume in &report.missing {
@@ -281,12 +294,34 @@ fn show(report: &CheckReport) -> Printed {
     for line in shortened(report.remarks.iter().map(|remark| format!("odd: {remark}"))) {
         out.put(format_args!("{line}\n"))?;
     }
+    if let Some(what) = ahead(time_s.saturating_sub(SystemClock::new().seconds().0)) {
+        out.put(format_args!("odd: {what}\n"))?;
+    }
     let bytes = size(*bytes);
     out.put(format_args!(
         "{files} files, {bytes}: {versions} versions in runs, {values} values in segments, \
          {log_records} writes in the log\n"
     ))?;
     out.flush()
+}
+
+/// Seconds for which a store may have been closed before a salvage without a word: a year.
+const BEHIND_S_MAX: u32 = 366 * 24 * 3600;
+
+/// Seconds by which a store's time may be ahead of the clock without a word, since clocks are
+/// corrected by a few now and then.
+const AHEAD_S_MAX: u32 = 60;
+
+/// Describes a store's time that is ahead of the clock, if it is.
+fn ahead(seconds: u32) -> Option<String> {
+    (seconds > AHEAD_S_MAX).then(|| {
+        let time = duration::format(Duration::from_secs(seconds.into()));
+        format!(
+            "the store's time is {time} ahead of this machine's clock, which was wrong then or is \
+             wrong now; the store's time never goes back, so values that were written with a time \
+             to live before that have expired, and later ones expire when they should"
+        )
+    })
 }
 
 /// Prints the first findings and the number of further ones, which `--json` lists.
@@ -375,6 +410,15 @@ fn show_salvaged(report: &SalvageReport) -> Printed {
         false => "",
     };
     out.put(format_args!("{} writes of the log copied{gaps}\n", report.log_records))?;
+    let passed = SystemClock::new().seconds().0.saturating_sub(report.time_s);
+    if report.time_s > 0 && passed > BEHIND_S_MAX {
+        let time = duration::format(Duration::from_secs(passed.into()));
+        out.put(format_args!(
+            "odd: this machine's clock is {time} ahead of the latest time that the store has seen; \
+             if it is wrong, values with a time to live are expired in the copy for ever: set it \
+             right, remove the copy and make it again\n"
+        ))?;
+    }
     out.flush()
 }
 
