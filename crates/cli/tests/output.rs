@@ -191,6 +191,41 @@ fn a_closed_or_full_standard_error_changes_no_status() {
 }
 
 #[test]
+fn a_closed_output_is_not_an_empty_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let data = filled(scratch.path(), 10);
+    let copy = scratch.path().join("copy");
+    let calls: &[&[&str]] = &[
+        &["store", "get", &data, "key00000001"],
+        &["store", "get", &data, "key00000001", "--json"],
+        &["store", "get", &data, "key00000001", "--file", "-"],
+        &["store", "get", &data, "key00000001", "--file", "/dev/stdout"],
+        &["store", "get", &data, "key00000001", "--file", "/proc/self/fd/1"],
+        &["store", "scan", &data],
+        &["store", "stats", &data],
+        &["store", "check", &data],
+        &["store", "checkpoint", &data, copy.to_str().unwrap()],
+        &["--help"],
+    ];
+    let sh = |redirected: &str, arguments: &[&str]| {
+        let script = format!("exec \"$@\" {redirected}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh", PROGRAM]).args(arguments).output().unwrap()
+    };
+    for arguments in calls {
+        let output = sh(">&-", arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("Bad file descriptor"), "{arguments:?}: {said}");
+        if arguments[0] == "store" && arguments[1] != "checkpoint" {
+            // What a launcher opens like the runtime is meant.
+            assert_eq!(sh("1<>/dev/null", arguments).status.code(), Some(0), "{arguments:?}");
+        }
+    }
+    assert!(copy.join("MANIFEST").exists(), "the copy was made, though nobody could be told");
+}
+
+#[test]
 fn a_verdict_is_not_lost_with_the_output() {
     let scratch = tempfile::tempdir().unwrap();
     let data = filled(scratch.path(), 10);

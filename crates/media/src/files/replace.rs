@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use rustix::fs::{Access, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
-use super::{beside, directory_of, remove, sync_directory_of};
+use super::{beside, directory_of, is_null_for_both, remove, sync_directory_of};
+use crate::raw::standard::was_closed;
 
 /// Maximum number of symbolic links that are followed, as in the kernel.
 const LINKS_MAX: u32 = 40;
@@ -62,7 +63,10 @@ fn descriptor_of(directory: &Path, link: &Path) -> Option<RawFd> {
 /// Duplicates a descriptor of this process, so that both have one position in the file.
 fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     use rustix::stdio;
-    let standard = |fd| Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?);
+    let standard = |fd| {
+        check_open(fd)?;
+        Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+    };
     match number {
         0 => standard(stdio::stdin()),
         1 => standard(stdio::stdout()),
@@ -75,12 +79,20 @@ fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
+/// Fails for a standard descriptor that was closed when the program began: what the runtime has
+/// opened in its place would take bytes without a word.
+fn check_open(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let is_replaced = was_closed(descriptor.as_raw_fd()) && is_null_for_both(descriptor)?;
+    if is_replaced { Err(Errno::BADF.into()) } else { Ok(()) }
+}
+
 /// Writes all bytes to a descriptor, also to one that does not block.
 ///
 /// # Errors
-/// If the descriptor cannot be written to, or the system refuses.
+/// If the descriptor cannot be written to, was closed when the program began, or the system refuses.
 pub fn write_to(descriptor: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     let descriptor = descriptor.as_fd();
+    check_open(descriptor)?;
     while !bytes.is_empty() {
         match rustix::io::write(descriptor, bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

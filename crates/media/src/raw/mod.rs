@@ -11,6 +11,7 @@
 //! - `racy`: copies and comparisons of memory that other threads may be writing.
 //! - `ring`: reads and writes through io_uring.
 //! - `shutdown`: the end of a file system, for tests.
+//! - `standard`: standard descriptors that were closed when the program began.
 #![allow(unsafe_code)]
 
 pub(crate) mod allocator;
@@ -22,3 +23,4 @@ pub(crate) mod probe;
 pub(crate) mod racy;
 pub(crate) mod ring;
 pub(crate) mod shutdown;
+pub(crate) mod standard;
