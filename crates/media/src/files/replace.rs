@@ -89,7 +89,8 @@ fn check_open(descriptor: BorrowedFd<'_>) -> io::Result<()> {
 /// Writes all bytes to a descriptor, also to one that does not block.
 ///
 /// # Errors
-/// If the descriptor cannot be written to, was closed when the program began, or the system refuses.
+/// If the descriptor cannot be written to, was closed when the program began, or the system
+/// refuses.
 pub fn write_to(descriptor: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     let descriptor = descriptor.as_fd();
     check_open(descriptor)?;

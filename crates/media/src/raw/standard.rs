@@ -1,6 +1,6 @@
-//! Standard descriptors that were closed when the program began. The runtime of the standard library
-//! opens `/dev/null` in their place ahead of `main`, as some launchers do on purpose, so only a look
-//! ahead of the runtime tells.
+//! Standard descriptors that were closed when the program began. The runtime of the standard
+//! library opens `/dev/null` in their place ahead of `main`, as some launchers do on purpose, so
+//! only a look ahead of the runtime tells.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
