@@ -18,6 +18,9 @@ mod rocksdb;
 #[path = "../../crates/cli/src/standard.rs"]
 #[expect(dead_code, reason = "other commands need more of it")]
 mod standard;
+#[path = "../../crates/cli/src/written.rs"]
+#[expect(dead_code, reason = "other commands need more of it")]
+mod written;
 #[path = "../../crates/cli/src/ycsb.rs"]
 mod ycsb;
 
