@@ -91,10 +91,51 @@ pub(crate) struct Segment {
     next: AtomicU32,
     /// Number of the value's pieces, if it leads them.
     pieces: AtomicU32,
-    /// Readers of the value that it leads, and a mark once the value's item has died.
-    pins: AtomicU32,
-    /// Reserved places in it, and a mark once it takes no further records.
-    reserved: AtomicU32,
+    /// Readers of the value that it leads, until the value's item has died.
+    pins: Holds,
+    /// Reserved places in it, until it takes no further records.
+    reserved: Holds,
+}
+
+/// Count of what keeps something from its end, and a mark once it is to end: the end is when the
+/// mark is set and the count is zero, whichever comes later.
+#[derive(Debug, Default)]
+struct Holds(AtomicU32);
+
+/// Mark beside the count.
+const ENDING: u32 = 1 << 31;
+
+impl Holds {
+    fn restart(&self, count: u32) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    /// Counts one more. Returns false if the mark is set already.
+    fn add(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) & ENDING == 0
+    }
+
+    /// Counts one out. Returns true if that is the end.
+    fn remove(&self) -> bool {
+        let before = self.0.fetch_sub(1, Ordering::AcqRel);
+        assert!(before & !ENDING != 0, "one was counted out that was never counted in");
+        before == ENDING | 1
+    }
+
+    /// Sets the mark. Returns true if that is the end.
+    fn end(&self) -> bool {
+        let before = self.0.fetch_or(ENDING, Ordering::AcqRel);
+        assert!(before & ENDING == 0, "the end was marked twice");
+        before == 0
+    }
+
+    fn is_ending(&self) -> bool {
+        self.0.load(Ordering::Acquire) & ENDING != 0
+    }
+
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) & !ENDING
+    }
 }
 
 impl Segment {
@@ -130,7 +171,7 @@ impl Segment {
         self.used.store(0, Ordering::Relaxed);
         self.value_used.store(0, Ordering::Relaxed);
         self.live.store(0, Ordering::Relaxed);
-        self.reserved.store(0, Ordering::Relaxed);
+        self.reserved.restart(0);
         // The earliest deadline possible; the first item moves it.
         self.deadline.store(NEVER + 1, Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::SeqCst);
@@ -170,29 +211,25 @@ impl Segment {
     /// Counts a place whose record comes later, under the lock of the shard that the segment is
     /// open in: until then it stays open.
     pub(crate) fn reserve(&self) {
-        let before = self.reserved.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(before & CLOSED == 0, "a place was reserved in a segment that is full");
+        let is_open = self.reserved.add();
+        debug_assert!(is_open, "a place was reserved in a segment that is full");
     }
 
     /// Counts a reserved place out, whose record is published or will never be. Returns true if the
     /// segment is to be sealed now.
     pub(crate) fn end_reservation(&self) -> bool {
-        let before = self.reserved.fetch_sub(1, Ordering::AcqRel);
-        assert!(before & !CLOSED != 0, "a reservation has ended that never began");
-        before == CLOSED | 1
+        self.reserved.remove()
     }
 
     /// Returns the number of its reserved places.
     pub(crate) fn reserved(&self) -> u64 {
-        u64::from(self.reserved.load(Ordering::Relaxed) & !CLOSED)
+        self.reserved.count().into()
     }
 
     /// Notes that it takes no further records. Returns true if it is to be sealed now, since no
     /// place in it is reserved.
     pub(crate) fn close(&self) -> bool {
-        let before = self.reserved.fetch_or(CLOSED, Ordering::AcqRel);
-        debug_assert!(before & CLOSED == 0, "a segment was closed twice");
-        before == 0
+        self.reserved.end()
     }
 
     /// Makes it a piece of a value that is being written: the next one and, of the first, the
@@ -200,7 +237,7 @@ impl Segment {
     pub(crate) fn link(&self, next: Option<u32>, pieces: u32) {
         self.next.store(next.map_or(0, |next| next + 1), Ordering::Relaxed);
         self.pieces.store(pieces, Ordering::Relaxed);
-        self.pins.store(u32::from(pieces > 0), Ordering::Relaxed);
+        self.pins.restart(u32::from(pieces > 0));
     }
 
     /// Returns the next piece of the value.
@@ -225,27 +262,23 @@ impl Segment {
 
     /// Keeps the value that it leads from being freed, under the lock of its item's buckets.
     pub(crate) fn pin(&self) {
-        let before = self.pins.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(before & DEAD == 0, "a value without an item was pinned");
+        let lives = self.pins.add();
+        debug_assert!(lives, "a value without an item was pinned");
     }
 
     /// Ends a pin. Returns true if the value is to be freed now.
     pub(crate) fn unpin(&self) -> bool {
-        let before = self.pins.fetch_sub(1, Ordering::AcqRel);
-        assert!(before & !DEAD != 0, "a value was let go that nothing pinned");
-        before == DEAD | 1
+        self.pins.remove()
     }
 
     /// Marks the value that it leads as that of no item. Returns true if it is to be freed now.
     pub(crate) fn mark_dead(&self) -> bool {
-        let before = self.pins.fetch_or(DEAD, Ordering::AcqRel);
-        assert!(before & DEAD == 0, "the item of a value died twice");
-        before == 0
+        self.pins.end()
     }
 
     /// Returns true if the value that it leads is that of no item.
     pub(crate) fn is_dead(&self) -> bool {
-        self.pins.load(Ordering::Acquire) & DEAD != 0
+        self.pins.is_ending()
     }
 
     /// Ends its time as a piece: it is free now.
@@ -289,10 +322,6 @@ impl Segment {
     }
 }
 
-/// Mark of a value whose item has died, beside the count of its readers.
-const DEAD: u32 = 1 << 31;
-/// Mark of a segment that takes no further records, beside the count of its reserved places.
-const CLOSED: u32 = 1 << 31;
 /// One item in the word that counts live items and bytes.
 const LIVE_ITEM: u64 = 1 << 40;
 

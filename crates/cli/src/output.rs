@@ -7,11 +7,10 @@ use clap::Args;
 use entresol_measure::BenchError;
 use entresol_measure::progress::Progress;
 use entresol_measure::report::{Page, Table};
-use entresol_media::files;
 use serde::Serialize;
 
 use crate::standard::{judged, note, print, put_message};
-use crate::written::{check_folder, is_within, nearest};
+use crate::written::{check_folder, check_writable, is_within};
 
 /// Commit of the source that the program was built from, `with changes` if the source differed from
 /// it, or `unknown` outside a repository and in programs that are no part of it.
@@ -57,9 +56,7 @@ impl Output {
                 format!("{} is made by the measurement: give another folder", made.display());
             return Err(BenchError::Usage(text)).with_context(problem);
         }
-        let there = nearest(folder).join(format!("{name}.html"));
-        let error = |source| BenchError::File { path: there.clone(), source };
-        files::check_writable(&there).map_err(error).with_context(problem)
+        check_writable(&path).with_context(problem)
     }
 
     /// Prints tables or JSON and writes the page if requested. Fails if the measurement was

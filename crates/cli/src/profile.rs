@@ -13,7 +13,7 @@ use entresol_media::{MediumSpec, files};
 use crate::interrupt;
 use crate::output::Output;
 use crate::standard::note;
-use crate::written::{check_file, nearest};
+use crate::written::{check_file, check_writable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -83,14 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(path) = &arguments.save {
         let problem = || format!("cannot write the cost table {}", path.display());
         check_file(path).with_context(problem)?;
-        let name = path.file_name().unwrap_or_default();
-        let there =
-            match path.parent().is_none_or(|it| it.as_os_str().is_empty() || files::exists(it)) {
-                true => path.clone(),
-                false => nearest(path).join(name),
-            };
-        let error = |source| BenchError::File { path: there.clone(), source };
-        files::check_writable(&there).map_err(error).with_context(problem)?;
+        check_writable(path).with_context(problem)?;
     }
     let made = media().filter_map(path_of).filter(|path| !files::exists(path));
     let made: Vec<String> = made.map(|it| it.display().to_string()).collect();

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use entresol_measure::BenchError;
 use entresol_media::files;
 use entresol_store::{check_outside, is_begun_as_own};
 use rustix::fs::{FileType, stat};
@@ -28,6 +29,17 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn check_folder(path: &Path) -> anyhow::Result<()> {
     // The folder itself may be a store's, which has its files.
     Ok(check_outside(&path.join("file"))?)
+}
+
+/// Fails if a file could not be written once the folders of its path are made. That is tried in the
+/// nearest one that exists.
+pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty() && !files::exists(it));
+    let there = match folder {
+        Some(folder) => nearest(folder).join(path.file_name().unwrap_or_default()),
+        None => path.to_owned(),
+    };
+    Ok(files::check_writable(&there).map_err(|source| BenchError::File { path: there, source })?)
 }
 
 /// Returns the part of a path that exists.

@@ -503,9 +503,7 @@ impl StoreError {
             _ => false,
         }
     }
-}
 
-impl StoreError {
     /// Returns true if a file would exceed the largest size that the process may write.
     #[must_use]
     pub fn is_limit_of_file_sizes(&self) -> bool {

@@ -61,4 +61,4 @@ pub use types::{Entry, Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Seq
 pub use upkeep::compaction::CompactProgress;
 pub use upkeep::image_writer::MemtableImageStatistics;
 pub use upkeep::read_frequency::ReadFrequencyStatistics;
-pub use volumes::{Volume, check_outside, is_begun_as_own, make_directory, open_directory};
+pub use volumes::{Volume, check_outside, is_begun_as_own};

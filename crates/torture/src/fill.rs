@@ -9,10 +9,9 @@ use std::sync::Arc;
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
-use entresol_media::files;
+use entresol_media::{LocalDirectory, files};
 use entresol_store::{
     Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume, check_outside,
-    make_directory,
 };
 use serde::Serialize;
 
@@ -119,7 +118,7 @@ impl Filled {
         let options = KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() };
         let class = if place.pmem.is_some() { MediaClass::Pmem } else { MediaClass::Capacity };
         check_outside(&place.path)?;
-        let directory = Arc::new(make_directory(&place.path)?);
+        let directory = Arc::new(LocalDirectory::open(&place.path)?);
         let volume = Volume { class, directory, bytes_max: Some(*bytes) };
         let store = Kvdb::create_on(&[volume], options, Arc::new(SystemClock::new()));
         let store = store.inspect_err(|_| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use entresol_base::SystemClock;
 use entresol_measure::BenchError;
-use entresol_media::{Directory, ModelName};
+use entresol_media::{Directory, LocalDirectory, ModelName};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics,
     StallStatistics, Statistics, StoreError, Volume,
@@ -78,8 +78,8 @@ fn open_directory(
     model: Option<ModelName>,
 ) -> Result<Arc<dyn Directory>, BenchError> {
     let directory = match create {
-        true => entresol_store::make_directory(path),
-        false => entresol_store::open_directory(path),
+        true => LocalDirectory::open(path),
+        false => LocalDirectory::open_existing(path),
     };
     let directory = match model {
         Some(model) => directory.and_then(|directory| directory.slowed(model)),

@@ -13,6 +13,7 @@ use entresol_media::AccountHandle;
 use crate::index::Heat;
 use crate::record::{NewRecord, UNIT, mark, write_skipped};
 use crate::segment::{CLASSES, Kind, Log, NEVER, class_of};
+use crate::shared::budget::PAGE;
 use crate::shared::evict::How;
 use crate::shared::items::Items;
 use crate::shared::space::Space;
@@ -21,9 +22,6 @@ use crate::values::Values;
 /// Number of hole sizes that are remembered, and of holes of one size.
 const HOLE_SIZES: usize = 64;
 const HOLES_OF_A_SIZE: usize = 8;
-/// Size of a page, from whose beginning the kernel lays out the bytes of a request that nothing
-/// else precedes.
-const PAGE: u64 = 4096;
 /// Bytes that are left out before a value that would lie badly.
 const SKIPPED_BYTES: u64 = 32;
 /// A segment with less than one part in this many left is sealed when a record does not fit.
@@ -60,7 +58,7 @@ pub(crate) struct Place {
 
 /// Returns true if some processors would receive a value at a quarter of their speed, since its
 /// bytes lie up to 31 bytes further in their pages than where the kernel has them: behind the bytes
-/// of its request that it follows.
+/// of its request that it follows, the first of which begins a page if nothing else is under way.
 fn lies_badly(value_at: u64, follows: usize) -> bool {
     let ahead = value_at.wrapping_sub(follows as u64) % PAGE;
     (1..SKIPPED_BYTES).contains(&ahead)
@@ -361,9 +359,11 @@ impl Shard {
         let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
         let (bytes, total) = ((record_bytes, value_bytes), record_bytes + value_bytes);
         let mut place = self.reserve_at_end(items, record, bytes, (total, class), hash, now)?;
-        let head_bytes = if elsewhere { 0 } else { record.head_bytes(false) as u64 };
-        let value_at = if elsewhere { place.value_offset.into() } else { place.at + head_bytes };
-        if lies_badly(value_at, follows)
+        let value_at = |place: &Place| match elsewhere {
+            true => place.value_offset.into(),
+            false => place.at + record.head_bytes(false) as u64,
+        };
+        if lies_badly(value_at(&place), follows)
             && let Some(open) = place.slot.and_then(|slot| self.open[slot].as_mut())
             && let Some(further) = open.skip(space, bytes)
         {
@@ -371,11 +371,10 @@ impl Shard {
         }
         let dead = NewRecord { marks: record.marks | mark::DEAD, ..*record };
         let value_place = elsewhere.then_some((place.value_offset, 0));
-        let inline_at = dead.write(&records.arena, place.at, value_place);
+        dead.write(&records.arena, place.at, value_place);
         records.segments.get(place.segment).reserve();
         self.commit(space, &place);
-        let value_at = if elsewhere { place.value_offset.into() } else { inline_at };
-        Ok(PlaceAhead { place: Place { slot: None, ..place }, value_at })
+        Ok(PlaceAhead { place: Place { slot: None, ..place }, value_at: value_at(&place) })
     }
 
     /// Begins to publish the record of a reserved place, which `commit` ends.

@@ -293,7 +293,7 @@ mod tests {
         for medium in [MediumSpec::Dram, file] {
             let places = places(medium);
             assert!(places.len() > 30, "{} places", places.len());
-            let further = |at: &&u64| (1..32).contains(&((**at - FOLLOWS as u64) % 4096));
+            let further = |at: &&u64| (1..32).contains(&(at.wrapping_sub(FOLLOWS as u64) % 4096));
             assert_eq!(places.iter().find(further), None);
         }
     }

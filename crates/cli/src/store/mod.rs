@@ -17,7 +17,7 @@ use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
     Batch, Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy,
-    StoreError, VALUE_BYTES_MAX, open_directory,
+    StoreError, VALUE_BYTES_MAX,
 };
 use serde_json::json;
 
@@ -377,7 +377,7 @@ fn options(place: &StorePlace) -> KvdbOptions {
 
 /// Opens a store for reading.
 fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
-    let directory = open_directory(&place.path);
+    let directory = LocalDirectory::open_existing(&place.path);
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
     let clock = Arc::new(SystemClock::new());
     let store = Kvdb::open_read_only(directory, options(place), clock).map_err(told)?;
@@ -394,7 +394,7 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
 /// Returns true if a path does not exist or is an empty directory.
 fn is_empty(path: &Path) -> bool {
     let entries = |directory: LocalDirectory| directory.list().is_ok_and(|all| all.is_empty());
-    !files::exists(path) || open_directory(path).is_ok_and(entries)
+    !files::exists(path) || LocalDirectory::open_existing(path).is_ok_and(entries)
 }
 
 fn put(arguments: &Put) -> anyhow::Result<()> {

@@ -11,10 +11,9 @@ use entresol_base::size::ParseSizeError;
 use entresol_base::{ByteSize, SystemClock};
 use entresol_measure::report::Table;
 use entresol_measure::{BenchError, StorePlace};
-use entresol_media::{Directory, files};
+use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
     Kvdb, KvdbOptions, MediaClass, MediumStatistics, Policy, Statistics, StoreError, Volume,
-    make_directory, open_directory,
 };
 use serde_json::{Value, json};
 
@@ -178,12 +177,12 @@ pub(super) fn most(text: &str) -> Result<ByteSize, String> {
 }
 
 fn directory(path: &Path) -> anyhow::Result<Arc<dyn Directory>> {
-    let directory = open_directory(path).map_err(|it| told(it.into()))?;
+    let directory = LocalDirectory::open_existing(path).map_err(|it| told(it.into()))?;
     Ok(Arc::new(directory))
 }
 
 fn new_volume(class: MediaClass, path: &Path, most: Option<ByteSize>) -> anyhow::Result<Volume> {
-    let directory = make_directory(path).map_err(|it| told(it.into()))?;
+    let directory = LocalDirectory::open(path).map_err(|it| told(it.into()))?;
     Ok(Volume { class, directory: Arc::new(directory), bytes_max: most.map(|most| most.0) })
 }
 

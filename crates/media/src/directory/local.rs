@@ -3,13 +3,14 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use entresol_base::Place;
 use entresol_base::mutants::{SiteKind, removed};
+use rustix::fs::OFlags;
 
 use super::{Directory, DirectoryId, DirectoryLock, Entry, EntryKind};
 use super::{check_end, check_small, is_unfinished, path_of, unfinished};
@@ -61,14 +62,17 @@ impl LocalDirectory {
     /// Opens a directory that exists.
     ///
     /// # Errors
-    /// If it does not exist.
+    /// If it does not exist, or is no directory.
     pub fn open_existing(path: &Path) -> Result<LocalDirectory, FileError> {
         let path = &absolute(path)?;
         refuse_device(path)?;
-        let handle = File::open(path).map_err(failed("open", path))?;
+        // Opening a pipe would wait for a writer.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let handle = File::options().read(true).custom_flags(flags).open(path);
+        let handle = handle.map_err(failed("open", path))?;
         let metadata = handle.metadata().map_err(failed("look at", path))?;
         if !metadata.is_dir() {
-            let (found, wanted) = ("no directory", "another place");
+            let (found, wanted) = ("no directory", "a directory");
             return Err(FileError::WrongType { path: path.into(), found, wanted });
         }
         Ok(LocalDirectory { path: path.into(), handle, id: id_of(&metadata), drive: None })

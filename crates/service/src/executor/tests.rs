@@ -547,25 +547,30 @@ fn requests_beyond_the_rate_wait_and_are_answered_in_order() {
     assert_eq!(client.clock.now(), began);
 }
 
+/// Returns a client of a tenant with values of at most so many mebibytes.
+fn client_of(limit_mib: usize) -> Client {
+    let mut client = Client::with(&format!("value_limit = \"{limit_mib}MiB\""));
+    client.limits.protocol.value_bytes_max = limit_mib << 20;
+    client.limits.output_bytes = 16 << 20;
+    client
+}
+
+fn request(line: &str, value: &[u8]) -> Vec<u8> {
+    [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
+}
+
+fn found(line: &str, value: &[u8]) -> String {
+    format!("{line}\r\n{}\r\nEND\r\n", String::from_utf8_lossy(value))
+}
+
 mod large_values {
     use super::*;
 
     /// Segments of the default quota have 512 KiB, so this takes one and slices of another.
     const LEN: usize = 700_000;
 
-    fn client() -> Client {
-        let mut client = Client::with("value_limit = \"8MiB\"");
-        client.limits.protocol.value_bytes_max = 8 << 20;
-        client.limits.output_bytes = 16 << 20;
-        client
-    }
-
     fn value(len: usize) -> Vec<u8> {
         (0..len).map(|at| b'a' + (at / 7 % 23) as u8).collect()
-    }
-
-    fn request(line: &str, value: &[u8]) -> Vec<u8> {
-        [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
     }
 
     /// Sends a request in parts of this length; its value must not be kept in the input.
@@ -578,14 +583,10 @@ mod large_values {
         replies
     }
 
-    fn found(line: &str, value: &[u8]) -> String {
-        format!("{line}\r\n{}\r\nEND\r\n", String::from_utf8_lossy(value))
-    }
-
     #[test]
     fn they_go_to_their_place_however_the_input_is_cut() {
         for part in [60, 1000, 65_536, 131_073] {
-            let mut client = client();
+            let mut client = client_of(8);
             let (value, other) = (value(LEN), value(LEN + 1));
             let set = request(&format!("set a 5 0 {LEN}"), &value);
             let ahead = part.min(set.len() - 1);
@@ -613,7 +614,7 @@ mod large_values {
 
     #[test]
     fn what_ends_wrong_or_never_leaves_nothing() {
-        let mut client = client();
+        let mut client = client_of(8);
         let text = request(&format!("set a 0 0 {LEN}"), &value(LEN));
         let mut wrong = text.clone();
         let end = wrong.len() - 2;
@@ -631,7 +632,7 @@ mod large_values {
 
     #[test]
     fn those_that_do_not_fit_are_refused_and_skipped() {
-        let mut client = client();
+        let mut client = client_of(8);
         let text = request(&format!("set a 0 0 {}", 8 << 20), &value(8 << 20));
         assert_eq!(client.send(&text), "STORED\r\n");
         let mut halves = Vec::new();
@@ -656,23 +657,8 @@ mod values_between_others {
     /// Segments of the default quota have 512 KiB, so three of these fill one.
     const LEN: usize = 150_000;
 
-    fn client() -> Client {
-        let mut client = Client::with("value_limit = \"1MiB\"");
-        client.limits.protocol.value_bytes_max = 1 << 20;
-        client.limits.output_bytes = 16 << 20;
-        client
-    }
-
     fn value(seed: usize) -> Vec<u8> {
         (0..LEN).map(|at| b'a' + ((seed + at / 7) % 23) as u8).collect()
-    }
-
-    fn request(line: &str, value: &[u8]) -> Vec<u8> {
-        [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
-    }
-
-    fn found(line: &str, value: &[u8]) -> String {
-        format!("{line}\r\n{}\r\nEND\r\n", String::from_utf8_lossy(value))
     }
 
     /// Sends a request in two parts, and lets the value stand still between them.
@@ -686,7 +672,7 @@ mod values_between_others {
     #[test]
     fn they_go_to_their_place_however_the_input_is_cut() {
         for part in [60, 1000, 65_536, 100_000] {
-            let mut client = client();
+            let mut client = client_of(1);
             for seed in 0..5 {
                 let text = request(&format!("set k{seed} {seed} 0 {LEN}"), &value(seed));
                 let mut replies = String::new();
@@ -708,7 +694,7 @@ mod values_between_others {
 
     #[test]
     fn conditions_and_tokens_hold_for_them() {
-        let mut client = client();
+        let mut client = client_of(1);
         let add = |seed| request(&format!("add a 0 0 {LEN}"), &value(seed));
         for reply in ["STORED\r\n", "NOT_STORED\r\n"] {
             let text = add(1);
@@ -739,7 +725,7 @@ mod values_between_others {
 
     #[test]
     fn one_that_stands_still_is_stored_once_it_has_come() {
-        let mut client = client();
+        let mut client = client_of(1);
         for (seed, line) in ["set a 0 0", "set a 0 0", "replace a 0 0"].iter().enumerate() {
             let text = request(&format!("{line} {LEN}"), &value(seed));
             let cut = [line.len() + 9, LEN / 2, LEN + line.len() + 9][seed];
@@ -763,7 +749,7 @@ mod values_between_others {
 
     #[test]
     fn those_whose_clients_go_leave_nothing() {
-        let mut client = client();
+        let mut client = client_of(1);
         let text = request(&format!("set a 0 0 {LEN}"), &value(0));
         assert_eq!(client.send(b"set a 0 0 1\r\n1\r\n"), "STORED\r\n");
         for _ in 0..1000 {

@@ -12,7 +12,7 @@ use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::World;
 use entresol_base::{Clock, SystemClock};
 use entresol_media::directory::DirectoryLock;
-use entresol_media::{Account, Directory};
+use entresol_media::{Account, Directory, LocalDirectory};
 
 use crate::api::completions::{CompletionOptions, Completions};
 use crate::api::kvs::Kvs;
@@ -73,8 +73,8 @@ impl Kvdb {
     /// Fails if the directory is not empty, lies inside another store, or cannot be written to.
     pub fn create_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
         volumes::check_outside(path)?;
-        let directory = Arc::new(volumes::make_directory(path)?);
-        Kvdb::create(directory, options, Arc::new(SystemClock::new()))
+        let directory = LocalDirectory::open(path)?;
+        Kvdb::create(Arc::new(directory), options, Arc::new(SystemClock::new()))
     }
 
     /// Opens the store in a directory of this machine.
@@ -82,8 +82,8 @@ impl Kvdb {
     /// # Errors
     /// Fails if there is no store, if another process has it open, or if it is damaged.
     pub fn open_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
-        let directory = Arc::new(volumes::open_directory(path)?);
-        Kvdb::open(directory, options, Arc::new(SystemClock::new()))
+        let directory = LocalDirectory::open_existing(path)?;
+        Kvdb::open(Arc::new(directory), options, Arc::new(SystemClock::new()))
     }
 
     /// Creates a store in an empty directory.

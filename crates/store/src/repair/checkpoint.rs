@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use entresol_media::Directory;
+use entresol_media::{Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
@@ -16,7 +16,7 @@ use crate::repair::unfinished::{self, Unfinished};
 use crate::types::{KvsId, Sequence};
 use crate::upkeep::file_copy::{Source, copy};
 use crate::version::view::View;
-use crate::volumes::{check_apart, check_outside, make_directory};
+use crate::volumes::{check_apart, check_outside};
 
 /// Finished checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -74,7 +74,7 @@ impl Kvdb {
             check_apart(path, place.directory.path())?;
         }
         check_outside(path)?;
-        let directory: Arc<dyn Directory> = Arc::new(make_directory(path)?);
+        let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open(path)?);
         self.checkpoint(&directory, progress)
     }
 

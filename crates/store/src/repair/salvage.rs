@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::Clock;
-use entresol_media::{BlockOptions, Directory};
+use entresol_media::{BlockOptions, Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
@@ -26,9 +26,7 @@ use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind, Record};
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Value};
-use crate::volumes::{
-    MissingVolumeState, Volumes, check_apart, check_outside, make_directory, open_directory,
-};
+use crate::volumes::{MissingVolumeState, Volumes, check_apart, check_outside};
 use crate::wal::scan as log_scan;
 
 /// Report of a salvage: copied data and lost data.
@@ -108,8 +106,8 @@ pub fn salvage_at(
 ) -> Result<Option<SalvageReport>, StoreError> {
     check_apart(to, from)?;
     check_outside(to)?;
-    let from: Arc<dyn Directory> = Arc::new(open_directory(from)?);
-    let to: Arc<dyn Directory> = Arc::new(make_directory(to)?);
+    let from: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(from)?);
+    let to: Arc<dyn Directory> = Arc::new(LocalDirectory::open(to)?);
     salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()), progress)
 }
 

@@ -164,44 +164,6 @@ pub fn check_outside(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses what is there and no directory. A pipe would be opened in its place, which waits for the
-/// pipe's other end.
-///
-/// # Errors
-/// Fails if there is something else.
-pub(crate) fn check_directory(path: &Path) -> Result<(), FileError> {
-    // Simulated disks have paths of their own. Opening tells about a device what else it is.
-    let is_other = World::current().is_none()
-        && files::exists(path)
-        && !files::is_directory(path)
-        && !files::is_character_device(path);
-    let (found, wanted) = ("no directory", "a directory");
-    match is_other {
-        true => Err(FileError::WrongType { path: path.to_owned(), found, wanted }),
-        false => Ok(()),
-    }
-}
-
-/// Opens a directory of this machine that exists. Something else, such as a pipe, is refused before
-/// it is opened.
-///
-/// # Errors
-/// Fails if it does not exist or is no directory.
-pub fn open_directory(path: &Path) -> Result<LocalDirectory, FileError> {
-    check_directory(path)?;
-    LocalDirectory::open_existing(path)
-}
-
-/// Opens a directory of this machine, and makes it (but not its parents) if it does not exist.
-/// Something else, such as a pipe, is refused before it is opened.
-///
-/// # Errors
-/// Fails if it cannot be made, or is no directory.
-pub fn make_directory(path: &Path) -> Result<LocalDirectory, FileError> {
-    check_directory(path)?;
-    LocalDirectory::open(path)
-}
-
 /// Returns true if a file begins as those of a store do.
 #[must_use]
 pub fn is_begun_as_own(bytes: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, FileError, lacks_descriptors};
 use serde::{Deserialize, Serialize};
 
-use super::{Volume, check_directory, check_outside, check_text, occupied};
+use super::{Volume, check_outside, check_text, occupied};
 use crate::StoreError;
 use crate::manifest::{self, Manifest, VolumeState, absolute, shown};
 use crate::names::{self, LABEL, MANIFEST};
@@ -85,7 +85,7 @@ fn directory_at(
     path: &Path,
 ) -> Result<Option<Arc<dyn Directory>>, FileError> {
     use io::ErrorKind::{NotADirectory, NotFound};
-    match check_directory(path).and_then(|()| home.elsewhere(path)) {
+    match home.elsewhere(path) {
         Ok(directory) => Ok(Some(directory)),
         Err(FileError::WrongType { .. }) => Ok(None),
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
@@ -124,8 +124,7 @@ pub(super) fn open_labelled(
     state: &VolumeState,
     is_partial: bool,
 ) -> Result<FoundVolume, StoreError> {
-    let path = Path::new(&state.path);
-    let directory = match check_directory(path).and_then(|()| home.elsewhere(path)) {
+    let directory = match home.elsewhere(Path::new(&state.path)) {
         Ok(directory) => directory,
         Err(FileError::Io { doing, path, cause }) if lacks_descriptors(&cause) => {
             return Err(FileError::Io { doing, path, cause }.into());

@@ -21,9 +21,9 @@ use std::time::Duration;
 use entresol_base::{Clock, SystemClock, suggest};
 use entresol_measure::progress::Progress;
 use entresol_measure::{BenchError, StorePlace};
-use entresol_media::{Directory, files};
+use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::trial::{self, NAMES, State};
-use entresol_store::{CursorOptions, Kvdb, KvsOptions, StoreError, check_at, open_directory};
+use entresol_store::{CursorOptions, Kvdb, KvsOptions, StoreError, check_at};
 use serde::Serialize;
 
 mod child;
@@ -293,7 +293,7 @@ fn of_thread(state: &State, thread: u8) -> State {
 
 /// Reads the whole content of the store, which no process changes meanwhile.
 fn contents(place: &StorePlace) -> Result<State, StoreError> {
-    let directory: Arc<dyn Directory> = Arc::new(open_directory(&place.path)?);
+    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(&place.path)?);
     let store = Kvdb::open_read_only(directory, options(place), Arc::new(SystemClock::new()))?;
     let mut state = State::new();
     for (number, name) in NAMES.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use entresol_base::mutation_site;
-use entresol_media::Directory;
+use entresol_media::{Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
@@ -22,7 +22,7 @@ use crate::segment::record::Record;
 use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Sequence, Value};
 use crate::upkeep::read_frequency;
 use crate::volumes::{
-    MissingVolumeState, VolumeAccess, Volumes, is_volume, judge_manifest, no_store, open_directory,
+    MissingVolumeState, VolumeAccess, Volumes, is_volume, judge_manifest, no_store,
 };
 use crate::wal::scan as log_scan;
 use values::{Lead, Leads, Proofs};
@@ -168,7 +168,7 @@ pub fn check_at(
     path: &Path,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StoreError> {
-    let directory: Arc<dyn Directory> = Arc::new(open_directory(path)?);
+    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(path)?);
     check(&directory, progress)
 }
 
