@@ -111,6 +111,18 @@ pub enum StoreError {
         /// Message of the earlier error.
         what: String,
     },
+    /// An earlier sync of a directory failed, so its new names may be lost, and no others are made
+    /// durable in it.
+    #[error(
+        "{directory} takes no new files, since a sync of it failed: {what}: find the cause, then \
+         open the store again"
+    )]
+    DirectoryFailed {
+        /// The directory.
+        directory: PathBuf,
+        /// Message of the earlier error.
+        what: String,
+    },
     /// This process is a child of the one that opened the store, made by `fork`.
     #[error(
         "the store was opened by another process, of which this one is a copy: open it in this \

@@ -550,6 +550,14 @@ impl RecoveredImage {
         })
     }
 
+    /// Returns the number of segments, from the generation's first on, that the slots lead to:
+    /// behind the watermark they may lead further than to its segment.
+    pub(crate) fn segments_reached(&self) -> usize {
+        let lines = (0..self.lines.count).map(|line| self.lines.get(line));
+        let places = lines.filter_map(|words| words[..LINK].iter().map(|slot| slot & PLACE).max());
+        places.max().map_or(0, |place| (place >> 32) as usize + 1)
+    }
+
     /// Returns the bits of the `Kvs` that have records in the image.
     pub(crate) fn kvs(&self) -> Vec<u64> {
         let mut bytes = vec![0; 8 * super::KVS_WORDS];

@@ -101,7 +101,11 @@ impl RecoveredImage {
                 let words = self.lines.get(number);
                 let mut slots = words[..LINK].iter().take_while(|slot| **slot != 0);
                 slots.try_for_each(|slot| {
-                    let (segment, offset, header) = log.segments().header(slot & PLACE)?;
+                    let place = slot & PLACE;
+                    if !log.segments().has(place) {
+                        return Err(self.damaged("an entry leads behind the end of the log"));
+                    }
+                    let (segment, offset, header) = log.segments().header(place)?;
                     key.clear();
                     let begin = offset + HEADER_BYTES as u64;
                     segment.read(begin, header.key_bytes as usize, &mut key)?;

@@ -125,6 +125,11 @@ impl Segments {
         self.0.iter().map_while(OnceLock::get)
     }
 
+    /// Returns true if there is the segment that a word of an index leads to.
+    fn has(&self, word: u64) -> bool {
+        self.0.get((word >> 32) as usize).is_some_and(|segment| segment.get().is_some())
+    }
+
     /// Returns the segment and the offset in it that a word of an index leads to.
     #[inline]
     fn at(&self, word: u64) -> Result<(&Segment, u64), StoreError> {

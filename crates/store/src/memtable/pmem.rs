@@ -117,6 +117,12 @@ impl Generation {
         Ok(())
     }
 
+    /// Returns true if the image that a crash has left leads to segments behind the last one.
+    pub(crate) fn is_image_ahead(&self) -> bool {
+        let segments = self.segments.iter().count();
+        self.left.get().is_some_and(|left| left.segments_reached() > segments)
+    }
+
     /// Verifies the checksums of the records that recovery did not read, because the image leads to
     /// them.
     ///

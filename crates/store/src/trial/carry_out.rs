@@ -72,7 +72,9 @@ impl Scene {
 pub fn is_of_trouble(error: &StoreError) -> bool {
     match error {
         StoreError::File(_) => !error.is_damage(),
-        StoreError::Io { .. } | StoreError::Failed { .. } => true,
+        StoreError::Io { .. } | StoreError::Failed { .. } | StoreError::DirectoryFailed { .. } => {
+            true
+        }
         _ => error.is_no_room(),
     }
 }

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -704,9 +703,8 @@ impl OpenVolume {
         if let Some(what) = &*failed
             && !mutation_site!("a directory whose sync failed is not synced again")
         {
-            let cause = io::Error::other(format!("an earlier sync of its names failed: {what}"));
-            let path = self.directory.path().to_owned();
-            return Err(FileError::Io { doing: "sync", path, cause }.into());
+            let (directory, what) = (self.directory.path().to_owned(), what.clone());
+            return Err(StoreError::DirectoryFailed { directory, what });
         }
         settle().inspect_err(|error| {
             // No sync was begun then.

@@ -354,7 +354,13 @@ impl<'a> Reader<'a> {
         let Some(segment) = self.open(number)? else { return Ok(None) };
         let segment = Arc::new(segment);
         let limits = &self.start.generation;
-        if self.generation_used >= limits.bytes || self.generation.has_reached(limits, self.last) {
+        let is_full =
+            self.generation_used >= limits.bytes || self.generation.has_reached(limits, self.last);
+        // The dead process may have had other limits, or have sorted more.
+        if is_full
+            && (!self.generation.is_image_ahead()
+                || mutation_site!("a generation has all segments that its image leads to"))
+        {
             self.close_generation();
         }
         let place = match self.generation.add_segment(segment.clone()) {

@@ -138,7 +138,8 @@ impl Faults {
         let is_full = self.error != Errno::EIO;
         match error {
             _ if !trial::is_of_trouble(error) => Some("a failed call was told as something else"),
-            StoreError::Failed { .. } => None,
+            // These last until the store is opened again, whatever the cause.
+            StoreError::Failed { .. } | StoreError::DirectoryFailed { .. } => None,
             _ if error.is_no_room() == is_full => None,
             _ if is_full => Some("a lack of room was not told as one"),
             _ => Some("a failed disk was told as a lack of room"),

@@ -63,7 +63,8 @@ fn names_of(volumes: &Volumes) -> Vec<SegmentNumber> {
     numbers
 }
 
-/// Returns the generation of an image, if the log has all of its records up to the watermark.
+/// Returns the generation of an image, if the log has all of its records up to the watermark. It
+/// has the segments behind that one as well which the image leads to.
 fn generation_of(
     volumes: &Volumes,
     manifest: &Manifest,
@@ -72,11 +73,14 @@ fn generation_of(
 ) -> Option<Generation> {
     let Owner { segment, first, .. } = owner;
     let generation = Generation::new(1, first);
-    let (mut next, last) = (first, image.watermark.segment);
-    for &number in numbers.iter().filter(|number| (segment..=last).contains(number)) {
+    let (mut next, segments) = (first, image.segments_reached());
+    for (place, &number) in numbers.iter().filter(|number| **number >= segment).enumerate() {
+        if number > image.watermark.segment && place >= segments {
+            break;
+        }
         let directory = volumes.directory_of(&names::of_segment(number));
         let segment = Segment::open_mapped(&*directory, manifest.store, number, None, true);
-        let segment = Arc::new(segment.ok()??);
+        let Ok(Some(segment)) = segment.map(|it| it.map(Arc::new)) else { break };
         let scanned = segment.scan(&mut |group| {
             for (_, record) in group {
                 if record.header.sequence != next {
@@ -86,8 +90,10 @@ fn generation_of(
             }
             Ok(entresol_index::Flow::On)
         });
-        scanned.ok()?;
         generation.add_segment(segment)?;
+        if scanned.is_err() {
+            break;
+        }
     }
     (next > image.watermark.sequence).then_some(generation)
 }

@@ -40,7 +40,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All scenes, by name.
-pub(crate) const ALL: [(&str, Scene); 64] = [
+pub(crate) const ALL: [(&str, Scene); 65] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is flushed is not missed", together::put_while_flushed),
     ("no write is kept waiting for a sync for longer than promised", late_syncs),
@@ -99,6 +99,7 @@ pub(crate) const ALL: [(&str, Scene); 64] = [
     ("on persistent memory: what a killed process left is made durable", pmem::left_by_the_dead),
     ("on persistent memory: an image is as good as the log", pmem::image_of_the_dead),
     ("on persistent memory: a store that was closed is not read", pmem::image_of_the_closed),
+    ("on persistent memory: an image may be ahead of its watermark", pmem::image_ahead),
     ("on persistent memory: damage behind an image is told", pmem::damage_behind_an_image),
     ("on persistent memory: an image that changes after closing is not used", pmem::changed_image),
     ("on persistent memory: crashes behind an opening", pmem::reopened),

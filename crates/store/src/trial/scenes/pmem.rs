@@ -1,5 +1,6 @@
 //! Scenes on persistent memory, where a write is durable when the call returns.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 use super::super::{Trial, options, options_on};
 use super::crashed::{is_kept, moved_in, reopened_in, segments_in, several_in, trial};
 use super::{Pairs, Told, all, create, flush, key, on_disk, open, require, text};
+use crate::run::format::filter;
+use crate::types::KvsId;
 use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, check};
 
 fn on_pmem() -> Trial {
@@ -207,6 +210,52 @@ pub(super) fn damage_behind_an_image() -> Told {
         require(kvs.put(b"key", b"value").is_err(), "and what is written then acknowledged")?;
         require(kvs.get(&key(29)).is_ok(), "what is whole can be read no more")
     })
+}
+
+/// An image leads to a segment behind that of its watermark, and the next process has generations
+/// of one segment. The generation of the image gets both all the same: what is not there is looked
+/// up there, too, and the store is whole.
+pub(super) fn image_ahead() -> Told {
+    on_disk(Preemption::Never, pmem_disk(), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        kvs.put(b"first", b"value").map_err(text)?;
+        thread::sleep(Duration::from_millis(50));
+        store.core().files.volumes.sync().map_err(text)?;
+        let identity = store.core().files.manifest.lock().store;
+        let (there, missing) = alike(identity, kvs.id(), options_on(disk).generation_bytes);
+        // These fill the segment before the background thread enters them. Its next watermark is
+        // not durable, but its entries are.
+        let young = store.core().files.current.get().young.clone();
+        while young.segments().iter().count() == 1 {
+            kvs.put(b"first", &[7; 90]).map_err(text)?;
+        }
+        kvs.put(&there, b"value").map_err(text)?;
+        thread::sleep(Duration::from_millis(50));
+        let left = disk.image(&vec![0; disk.units().len()]);
+        let expected = all(&kvs)?;
+        let findings = check(&left.root(), &mut |_| {}).map_err(text)?.findings;
+        require(findings.is_empty(), format!("a whole store is called damaged: {findings:?}"))?;
+        let options = options_on(&left);
+        let options = KvdbOptions { generation_bytes: options.segment_bytes, ..options };
+        let clock = Arc::new(world.clone());
+        let next = Kvdb::open_read_only(left.root(), options, clock).map_err(text)?;
+        require(next.core().files.current.get().closed.len() == 1, "the generation is split")?;
+        let kvs = next.kvs("one").map_err(text)?;
+        require(kvs.get(&missing).map_err(text)?.is_none(), "a key is there that was not put")?;
+        require(all(&kvs)? == expected, "the next process finds something else")
+    })
+}
+
+/// Returns two keys that a lookup in the image of a generation tells apart by their records alone.
+fn alike(store: u64, kvs: KvsId, generation_bytes: u64) -> (Vec<u8>, Vec<u8>) {
+    let (mut seen, lines) = (HashMap::new(), u128::from(generation_bytes / 800));
+    let keys = (0_u64..).map(|number| number.to_string().into_bytes());
+    let mut pairs = keys.filter_map(|key| {
+        let hash = filter::hash(&key, store.wrapping_add(kvs.0.into()));
+        let slot = ((u128::from(hash) * lines) >> 64, hash & 0xF_FFFF);
+        seen.insert(slot, key.clone()).map(|before| (before, key))
+    });
+    pairs.next().unwrap_or_default()
 }
 
 fn pmem_disk() -> DiskOptions {
