@@ -1,12 +1,17 @@
 //! Due times of requests in an open loop: drawn in advance, independent of the server's replies.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use entresol_base::rng::Rng;
 use entresol_base::{Clock, Nanos, SystemClock};
 
-/// Gap until the next request above which a thread sleeps; waking up takes about this long.
-const SLEEP_ABOVE: Duration = Duration::from_micros(80);
+/// Time before a request for which a thread stays awake, so that it is hardly ever late: waking up
+/// takes about this long. A thread that often waits takes a processor for itself with this.
+pub const AWAKE: Duration = Duration::from_micros(80);
+/// Time before a request for which a thread stays awake, where that would take the processor from
+/// the threads that are measured. It begins some microseconds late.
+pub const HARDLY_AWAKE: Duration = Duration::from_micros(5);
 
 /// Due times of a Poisson process, which models many independent clients taken together.
 #[derive(Debug, Clone)]
@@ -53,14 +58,21 @@ impl PoissonArrivals {
     }
 }
 
-/// Waits until a time: asleep, and for the last part awake, since the kernel wakes a thread late.
-pub fn wait_until(clock: &SystemClock, at: Nanos) {
+/// Lets the kernel wake the calling thread as soon as it can: it may take 50 us otherwise, to wake
+/// several at once.
+pub fn wake_in_time() {
+    // Where the kernel refuses, requests are late, and reported as such.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+/// Waits until a time: asleep, and awake for the last part.
+pub fn wait_until(clock: &SystemClock, at: Nanos, awake: Duration) {
     loop {
         let gap = at.since(clock.now());
         if gap.is_zero() {
             return;
         }
-        match gap.checked_sub(SLEEP_ABOVE) {
+        match gap.checked_sub(awake) {
             Some(time) if !time.is_zero() => std::thread::sleep(time),
             _ => std::hint::spin_loop(),
         }

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::BenchError;
@@ -59,6 +60,22 @@ pub fn process_cpu_ns(pid: u32) -> Result<u64, BenchError> {
 pub fn own_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Returns the processor time in nanoseconds that a host has given to others while this machine, a
+/// virtual one, wanted it: the sum of all processors, in steps of a tick.
+///
+/// # Errors
+/// Fails if `/proc` is not mounted.
+pub fn stolen_ns() -> Result<u64, BenchError> {
+    let error = |source| BenchError::System { what: "processor time of the host", source };
+    let text = fs::read_to_string("/proc/stat").map_err(error)?;
+    Ok(stolen_ticks(&text) * (1_000_000_000 / clock_ticks_per_second()))
+}
+
+fn stolen_ticks(stat: &str) -> u64 {
+    let all = stat.lines().next().unwrap_or_default();
+    all.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
 /// Returns the bytes that this process dirtied or wrote, less the bytes dropped before they reached
@@ -221,6 +238,14 @@ mod tests {
         let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
         assert!(resident().unwrap().all_bytes >= before + (60 << 20));
         drop(touched);
+    }
+
+    #[test]
+    fn stolen_time_is_the_eighth_of_a_processors_figures() {
+        let stat = "cpu  10132153 290696 3084719 46828483 16683 0 25195 175628 0 0\ncpu0 1 2 3";
+        assert_eq!(stolen_ticks(stat), 175_628);
+        assert_eq!(stolen_ticks("cpu  1 2 3 4\n"), 0, "before Linux 2.6.11");
+        assert!(stolen_ns().is_ok());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use entresol_base::{Clock, Picos, Stop, SystemClock};
 use entresol_measure::BenchError;
-use entresol_measure::arrivals::wait_until;
+use entresol_measure::arrivals::{AWAKE, wait_until};
 use entresol_store::Kvdb;
 
 use super::load::Ran;
@@ -21,7 +21,7 @@ impl Time for Real {
     }
 
     fn wait_until(&self, at: Picos) {
-        wait_until(&self.0, at.into());
+        wait_until(&self.0, at.into(), AWAKE);
     }
 
     fn compute(&self, _: Request) {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use entresol_base::histogram::Histogram;
 use entresol_base::{Clock, Nanos, Stop, SystemClock};
 use entresol_measure::BenchError;
-use entresol_measure::arrivals::{PoissonArrivals, wait_until};
+use entresol_measure::arrivals::{AWAKE, PoissonArrivals, wait_until};
 use entresol_measure::values::{KeyMaker, ValueMaker};
 use fastrand::Rng;
 
@@ -186,7 +186,7 @@ impl<C: Client> Caller<C> {
                 break;
             }
             if due > now {
-                wait_until(clock, due);
+                wait_until(clock, due, AWAKE);
                 called.late.record(clock.now().since(due));
             }
             called.due += 1;

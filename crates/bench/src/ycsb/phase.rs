@@ -8,7 +8,7 @@ use std::time::Duration;
 use entresol_base::{Clock, Nanos, SystemClock};
 use entresol_measure::BenchError;
 use entresol_measure::process::{
-    Resident, bytes_written, on_threads, own_cpu_ns, resident, thread_cpu_ns,
+    Resident, bytes_written, on_threads, own_cpu_ns, resident, stolen_ns, thread_cpu_ns,
 };
 use entresol_measure::progress::Progress;
 use entresol_measure::ycsb::Population;
@@ -52,7 +52,7 @@ impl Phase<'_> {
     ) -> Result<WorkloadResult, BenchError> {
         let generator_cpu_ns = self.generator_cpu_ns(clock)?;
         let (written, to_volumes) = (bytes_written().ok(), engine.written()?);
-        let (began, cpu) = (clock.now(), own_cpu_ns());
+        let (began, cpu, stolen) = (clock.now(), own_cpu_ns(), stolen_ns()?);
         let mut space = SpaceWatch::new(self, engine, began);
         let Worked { mut tally, writer, ended, memory } =
             self.work(engine, clock, (progress, &mut space))?;
@@ -75,6 +75,7 @@ impl Phase<'_> {
             with_settling: clock.now().since(began),
             cpu_ns: own_cpu_ns() - cpu,
             generator_cpu_ns,
+            stolen_ns: stolen_ns()?.saturating_sub(stolen),
             // File systems in memory are not counted.
             bytes_written: written.filter(|bytes| *bytes > 0 || tally.user_bytes == 0),
             memory,

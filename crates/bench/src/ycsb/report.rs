@@ -69,6 +69,7 @@ impl YcsbResult {
             "offered/s",
             "CPU us each",
             "generator's",
+            "stolen, s",
             "not found",
         ];
         let mut table = Table::new(&self.title(), &columns);
@@ -81,6 +82,7 @@ impl YcsbResult {
                 found.offered_ops_s.map_or("-".to_owned(), grouped),
                 number(found.cpu_us_per_operation),
                 number(found.generator_cpu_us_per_operation),
+                number(found.stolen_s),
                 grouped(found.reads_missing as f64),
             ]);
             if let Some(writer) = &found.writer {

@@ -111,6 +111,9 @@ pub struct WorkloadResult {
     pub cpu_us_per_operation: f64,
     /// Processor time of the generator for each operation, measured without a store.
     pub generator_cpu_us_per_operation: f64,
+    /// Time of all processors together that a host gave to others while this machine wanted it.
+    /// Longest times grow with it.
+    pub stolen_s: f64,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
     /// Bytes written by the kernel's count; `None` on file systems that are not counted.
@@ -176,6 +179,7 @@ pub(super) struct Counted {
     pub(super) with_settling: Duration,
     pub(super) cpu_ns: u64,
     pub(super) generator_cpu_ns: f64,
+    pub(super) stolen_ns: u64,
     pub(super) bytes_written: Option<u64>,
     pub(super) memory: Resident,
     pub(super) directory_bytes: u64,
@@ -216,6 +220,7 @@ impl WorkloadResult {
             cpu_s: counted.cpu_ns as f64 / 1e9,
             cpu_us_per_operation: counted.cpu_ns as f64 / 1e3 / operations,
             generator_cpu_us_per_operation: counted.generator_cpu_ns / 1e3,
+            stolen_s: counted.stolen_ns as f64 / 1e9,
             user_bytes: tally.user_bytes,
             bytes_written: counted.bytes_written,
             bytes_written_per_user_byte: match tally.user_bytes {

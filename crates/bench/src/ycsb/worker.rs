@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use entresol_base::histogram::Histogram;
 use entresol_base::{Clock, Nanos, SystemClock};
 use entresol_measure::BenchError;
-use entresol_measure::arrivals::{PoissonArrivals, wait_until};
+use entresol_measure::arrivals::{HARDLY_AWAKE, PoissonArrivals, wait_until, wake_in_time};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::{Chooser, Kind, Names, Population, mixgraph};
 use fastrand::Rng;
@@ -113,7 +113,10 @@ impl<'a> Worker<'a> {
     pub(super) fn work(mut self, share: Share) -> Result<Tally, BenchError> {
         let Shared { clock, is_over, .. } = self.shared;
         let mut now = clock.now();
-        let mut arrivals = share.rate_ops_s.map(|rate| PoissonArrivals::new(now, rate, share.seed));
+        let mut arrivals = share.rate_ops_s.map(|rate| {
+            wake_in_time();
+            PoissonArrivals::new(now, rate, share.seed)
+        });
         for number in 0..share.operations {
             if share.until.is_some_and(|until| now >= until) || is_over.load(Relaxed) {
                 break;
@@ -253,7 +256,7 @@ fn wrong(key: &[u8], problem: String) -> BenchError {
 /// Waits for the next request and returns its due time.
 fn wait(clock: &SystemClock, arrivals: &mut PoissonArrivals) -> Nanos {
     loop {
-        wait_until(clock, arrivals.due());
+        wait_until(clock, arrivals.due(), HARDLY_AWAKE);
         if let Some(due) = arrivals.take(clock.now()) {
             return due;
         }
