@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Stdin, Write};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use entresol_bench::ycsb::Entresol;
 use entresol_measure::BenchError;
 use entresol_media::files;
@@ -66,6 +66,31 @@ impl Out {
     }
 }
 
+/// Standard output for a formatter of JSON, which knows no other errors than those of I/O.
+#[derive(Debug, Default)]
+struct JsonOut {
+    out: Out,
+    failed: Option<OutputError>,
+}
+
+impl Write for JsonOut {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.0.extend_from_slice(bytes);
+        if self.out.0.len() >= PIECE_BYTES
+            && let Err(error) = self.out.flush()
+        {
+            let kind = error.cause.kind();
+            self.failed = Some(error);
+            return Err(kind.into());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Writes bytes to standard output as they are.
 pub(crate) fn put_bytes(bytes: &[u8]) -> Printed {
     Ok(files::write_to(rustix::stdio::stdout(), bytes)?)
@@ -78,8 +103,15 @@ pub(crate) fn print(text: impl fmt::Display) -> Printed {
 
 /// Prints one JSON value on standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    let json = serde_json::to_string_pretty(value).context("cannot format the answer as JSON")?;
-    Ok(print(format_args!("{json}\n"))?)
+    let mut out = JsonOut::default();
+    if let Err(error) = serde_json::to_writer_pretty(&mut out, value) {
+        return Err(match out.failed {
+            Some(failed) => failed.into(),
+            None => anyhow!("cannot format the answer as JSON: {error}"),
+        });
+    }
+    out.out.put("\n")?;
+    Ok(out.out.flush()?)
 }
 
 /// Adds to a failure of the output what the command has done all the same.

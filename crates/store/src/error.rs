@@ -449,7 +449,9 @@ impl StoreError {
     pub(crate) fn file(&self) -> Option<String> {
         let path = match self {
             StoreError::Damaged { path, .. } | StoreError::Io { path, .. } => path,
-            StoreError::File(FileError::Io { path, .. }) => path,
+            StoreError::File(FileError::Io { path, .. } | FileError::WrongType { path, .. }) => {
+                path
+            }
             _ => return None,
         };
         Some(path.file_name()?.to_string_lossy().into_owned())

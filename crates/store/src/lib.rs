@@ -48,6 +48,7 @@ pub use engine::statistics::{
     Statistics, WrittenBytes,
 };
 pub use error::StoreError;
+pub use names::LABEL as VOLUME_LABEL;
 pub use options::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KVS_MAX, KvdbOptions, KvsOptions, NAME_BYTES_MAX,
     VALUE_BYTES_MAX,

@@ -5,7 +5,7 @@ use crate::types::{RunNumber, SegmentNumber};
 /// Name of the manifest.
 pub(crate) const MANIFEST: &str = "MANIFEST";
 /// Name of the label that each volume but the home has, which says whose it is.
-pub(crate) const LABEL: &str = "PLACE";
+pub const LABEL: &str = "PLACE";
 /// Name of the file in the home that keeps the read frequencies.
 pub(crate) const READ_FREQUENCY: &str = "HEAT";
 /// Name of the mark of a copy that is being made.

@@ -19,6 +19,7 @@ use entresol_store::{
     Batch, Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy,
     StoreError, VALUE_BYTES_MAX,
 };
+use serde::Serialize;
 use serde_json::json;
 
 use crate::form::Form;
@@ -325,11 +326,21 @@ impl Place {
 
     fn open_or_create(&self, most: Option<ByteSize>) -> anyhow::Result<Opened> {
         let made = NewDirectory::at(&self.directory.path);
-        match Kvdb::open_at(&self.directory.path, options(&self.directory)) {
-            Err(_) if is_empty(&self.directory.path) => {
-                let store = volumes::make(&self.directory, None, most)?;
-                Ok(Opened { store, made: Some(made) })
+        let open = || Kvdb::open_at(&self.directory.path, options(&self.directory));
+        let mut opened = open();
+        if opened.is_err() && is_empty(&self.directory.path) {
+            match volumes::make(&self.directory, None, most) {
+                Ok(store) => return Ok(Opened { store, made: Some(made) }),
+                Err(error) => {
+                    // Another process may have made it meanwhile.
+                    opened = open();
+                    if opened.is_err() {
+                        return Err(error);
+                    }
+                }
             }
+        }
+        match opened {
             Ok(_) if most.is_some() => {
                 Err(anyhow!("{} exists already: --most is only for a new store", self.directory))
             }
@@ -526,6 +537,14 @@ fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A key's value as JSON.
+#[derive(Debug, Serialize)]
+struct Got<'a> {
+    key: &'a str,
+    value: String,
+    sequence: u64,
+}
+
 fn get(arguments: &Get) -> anyhow::Result<()> {
     let Get { place, key, file } = arguments;
     let key_bytes = place.whole_key(key)?;
@@ -546,7 +565,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     }
     let value = shown(place.encoding, "value", &value)?;
     if place.json {
-        return print_json(&json!({ "key": key, "value": value, "sequence": sequence.0 }));
+        return print_json(&Got { key, value, sequence: sequence.0 });
     }
     Ok(print(value + "\n")?)
 }

@@ -13,7 +13,8 @@ use entresol_measure::report::Table;
 use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
-    Kvdb, KvdbOptions, MediaClass, MediumStatistics, Policy, Statistics, StoreError, Volume,
+    Kvdb, KvdbOptions, MediaClass, MediumStatistics, Policy, Statistics, StoreError, VOLUME_LABEL,
+    Volume,
 };
 use serde_json::{Value, json};
 
@@ -227,7 +228,7 @@ pub(super) fn make(
     // What a signal leaves of a store would keep the next attempt out.
     let stop = interrupt::defer()?;
     let new = NewDirectory::at(&directory.path);
-    let home = new_volume(class, &directory.path, most)?;
+    let home = new_volume(class, &directory.path, most).inspect_err(|_| new.undo())?;
     let clock = Arc::new(SystemClock::new());
     let made = Kvdb::create_on(&[home], options(directory), clock);
     if stop.is_asked()
@@ -451,6 +452,14 @@ fn let_go(store: &Kvdb, volume: Volume) -> anyhow::Result<()> {
 fn found(arguments: &Found) -> anyhow::Result<()> {
     let Found { whole: Whole { directory: home, json }, paths } = arguments;
     let volumes = paths.iter().map(|path| directory(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let is_volume = |path: &&PathBuf| files::exists(&path.join(VOLUME_LABEL));
+    if let Some(other) = paths.iter().find(|path| !is_volume(path)) {
+        return Err(anyhow!(
+            "{} is no volume of the store: it has no label ({VOLUME_LABEL}). Give the directory \
+             where the missing volume is now",
+            other.display()
+        ));
+    }
     let clock = Arc::new(SystemClock::new());
     let store = Kvdb::open_on(directory(&home.path)?, &volumes, options(home), clock);
     let store = store.map_err(|error| match error {

@@ -1,6 +1,8 @@
 //! Commands on a store whose surroundings are odd: pipes and links in the place of files, clocks,
 //! limits, signals, and arguments that make no sense.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
 use super::*;
 
 #[test]
@@ -63,6 +65,105 @@ fn a_value_is_not_written_over_a_file_of_a_store_by_any_of_its_names() {
         assert!(!place.join("x").exists() && !place.join("pages").exists(), "{words:?}");
     }
     assert_eq!(done(&store("scan", &place, &[])), before);
+}
+
+#[test]
+fn processes_that_make_a_store_at_once_all_put_into_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    for round in 0..5 {
+        let place = scratch.path().join(round.to_string());
+        let put = |key: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
+            command.args(["store", "put", "--create"]).arg(&place).args([key, "value"]);
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let keys = ["a", "b", "c", "d", "e"];
+        for child in keys.map(put) {
+            done(&child.wait_with_output().unwrap());
+        }
+        assert_eq!(done(&store("scan", &place, &["--keys-only"])), keys.join("\n") + "\n");
+    }
+}
+
+#[test]
+fn a_compaction_says_which_keys_it_could_not_reach() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "a", "b"]));
+    done(&store("compact", &place, &[]));
+    done(&store("put", &place, &["--create", "--kvs", "other", "c", "d"]));
+    let run = std::fs::read_dir(&place).unwrap().find_map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        name.starts_with("run-").then(|| place.join(name))
+    });
+    std::fs::remove_file(run.unwrap()).unwrap();
+    let output = store("compact", &place, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Kvs 'default' cannot be read") && said.contains("run-"), "{said}");
+    assert_eq!(done(&store("get", &place, &["--kvs", "other", "c"])), "d\n");
+}
+
+#[test]
+fn files_keep_their_mode_and_belong_to_the_owner_of_the_store() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "a", "b"]));
+    let manifest = place.join("MANIFEST");
+    std::fs::set_permissions(&manifest, std::fs::Permissions::from_mode(0o600)).unwrap();
+    done(&store("put", &place, &["c", "d"]));
+    assert_eq!(std::fs::metadata(&manifest).unwrap().mode() & 0o777, 0o600);
+    // Only the superuser can give files away, and only its own must be.
+    let owner = std::os::unix::fs::chown(&place, Some(12345), Some(23456));
+    if owner.is_err() {
+        return;
+    }
+    done(&store("put", &place, &["e", "f"]));
+    done(&store("compact", &place, &[]));
+    for entry in std::fs::read_dir(&place).unwrap() {
+        let (name, found) = entry.map(|it| (it.file_name(), it.metadata().unwrap())).unwrap();
+        assert_eq!((found.uid(), found.gid()), (12345, 23456), "{name:?}");
+    }
+}
+
+#[test]
+fn a_volume_is_known_by_each_path_that_leads_to_it_and_no_other() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    done(&store("create", &path("home"), &[]));
+    let volume = |command: &str, more: &[&str]| {
+        let home = path("home");
+        entresol(&[&["store", "volume", command, home.to_str().unwrap()], more].concat())
+    };
+    done(&volume("add", &["staging", path("one").to_str().unwrap()]));
+    std::fs::rename(path("one"), path("two")).unwrap();
+    std::fs::create_dir(path("empty")).unwrap();
+    for other in ["empty", "home"] {
+        let said = failed(&volume("found", &[path(other).to_str().unwrap()]), 2);
+        assert!(
+            said.contains(&format!("{other} is no volume of the store: it has no label")),
+            "{said}"
+        );
+    }
+    done(&volume("found", &[&format!("{}/", path("two").display())]));
+    std::os::unix::fs::symlink(path("two"), path("link")).unwrap();
+    for spelled in ["link", "two/../two", "two/"] {
+        done(&volume("budget", &[path(spelled).to_str().unwrap(), "1GiB"]));
+    }
+    done(&volume("retire", &[path("link").to_str().unwrap()]));
+}
+
+#[test]
+fn a_directory_with_the_name_of_a_segment_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "a", "b"]));
+    std::fs::create_dir(place.join("000000000099.segment")).unwrap();
+    assert_eq!(done(&store("get", &place, &["a"])), "b\n");
+    let said = failed(&store("put", &place, &["c", "d"]), 1);
+    assert!(said.contains("000000000099.segment") && said.contains("move it"), "{said}");
+    std::fs::remove_dir(place.join("000000000099.segment")).unwrap();
+    done(&store("put", &place, &["c", "d"]));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::endurance::DriveWritten;
 use crate::files;
 use crate::mapped::{self, MapOptions, MappedFile};
 use crate::model::ModelName;
-use crate::placement::{self, FileError};
+use crate::placement::{self, FileError, give_to_owner};
 
 /// Directory that ext4 keeps in the root of a file system, which may well be used as a directory of
 /// one's own.
@@ -108,6 +108,10 @@ impl LocalDirectory {
 
     fn write_and_rename(&self, unfinished: &Path, to: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = File::create(unfinished)?;
+        if let Ok(replaced) = fs::metadata(to) {
+            file.set_permissions(replaced.permissions())?;
+        }
+        give_to_owner(&file, &self.handle)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         drop(file);

@@ -464,9 +464,24 @@ fn open_new(path: &Path, directory: &Path) -> io::Result<(File, Undo)> {
         .custom_flags(OFlags::TMPFILE.bits() as i32)
         .mode(0o640)
         .open(directory);
-    match unnamed {
-        Ok(file) if Path::new("/proc/self/fd").is_dir() => Ok((file, Undo::Unnamed)),
-        _ => open_named(path),
+    let (file, undo) = match unnamed {
+        Ok(file) if Path::new("/proc/self/fd").is_dir() => (file, Undo::Unnamed),
+        _ => open_named(path)?,
+    };
+    give_to_owner(&file, &File::open(directory)?)?;
+    Ok((file, undo))
+}
+
+/// Gives a new file to the owner of its directory, if the superuser has made it: the owner could
+/// not use what it belongs to any more.
+pub(crate) fn give_to_owner(file: &File, directory: &File) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let (made, wanted) = (file.metadata()?, directory.metadata()?);
+    match (made.uid(), made.gid()) == (wanted.uid(), wanted.gid()) {
+        true => Ok(()),
+        false => std::os::unix::fs::fchown(file, Some(wanted.uid()), Some(wanted.gid())),
     }
 }
 

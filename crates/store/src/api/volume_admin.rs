@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_media::Directory;
+use entresol_media::{Directory, files};
 
 use crate::StoreError;
 use crate::api::kvdb::Kvdb;
@@ -182,7 +182,12 @@ impl Kvdb {
 fn volume_at(volumes: &Volumes, path: &Path) -> Result<Arc<OpenVolume>, StoreError> {
     let all = volumes.all();
     let wanted = absolute(path);
-    let found = all.iter().find(|held| absolute(held.directory.path()) == wanted);
+    let path_of = |held: &Arc<OpenVolume>| absolute(held.directory.path());
+    let found = all.iter().find(|held| path_of(held) == wanted).or_else(|| {
+        // Symbolic links may lead there.
+        let wanted = files::canonical(&wanted).ok()?;
+        all.iter().find(|held| files::canonical(&path_of(held)).is_ok_and(|it| it == wanted))
+    });
     found.cloned().ok_or_else(|| {
         let there: Vec<String> =
             all.iter().map(|held| held.directory.path().display().to_string()).collect();

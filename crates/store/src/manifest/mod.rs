@@ -465,7 +465,9 @@ fn digits_of(digits: &[u8]) -> Option<u32> {
 
 /// Returns a path that stays valid wherever the store is opened the next time.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // Without a slash at its end.
+    path.components().collect()
 }
 
 /// Returns the absolute path as text for the manifest.

@@ -9,7 +9,7 @@ use entresol_base::sync::Mutex;
 use crate::StoreError;
 use crate::cache::block::BlockCache;
 use crate::failure::Failure;
-use crate::manifest::Manifest;
+use crate::manifest::{KvsState, Manifest};
 use crate::memtable::range_deletes::DeletedPrefix;
 use crate::names;
 use crate::policy::{Classes, MediaClass, Policy};
@@ -50,14 +50,21 @@ impl Files {
         StoreError::KvsDropped { name: name.unwrap_or_else(|| format!("number {}", kvs.0)) }
     }
 
-    /// Returns the manifest and its view, with all segments of values: neither a copy of the store
-    /// nor one volume less could have a missing one.
+    /// Returns the manifest and its view, with all runs and all segments of values: neither a copy
+    /// of the store nor one volume less could have a missing one.
     ///
     /// # Errors
-    /// Fails if a segment that the manifest names could not be opened.
+    /// Fails if a run or a segment that the manifest names could not be opened.
     pub(crate) fn whole(&self) -> Result<(Manifest, Arc<View>), StoreError> {
         let manifest = self.manifest.lock();
         let view = self.current.get();
+        let unreadable = |kvs: &KvsState| {
+            let what = self.unreadable.get(&KvsId(kvs.id))?.clone();
+            Some(StoreError::KvsDamaged { name: kvs.name.clone(), what })
+        };
+        if let Some(error) = manifest.kvs.iter().find_map(unreadable) {
+            return Err(error);
+        }
         match manifest.segments().find(|number| !view.segments.contains_key(number)) {
             Some(number) => Err(StoreError::NoSegment { number: number.0 }),
             None => Ok((manifest.clone(), view)),

@@ -128,7 +128,8 @@ fn look_at(
     number: SegmentNumber,
 ) -> Result<SegmentEvidence, StoreError> {
     let directory = volumes.directory_of(&names::of_segment(number));
-    match Segment::open_unchecked(&*directory, store, number) {
+    let opened = Segment::open_unchecked(&*directory, store, number);
+    match opened.map_err(StoreError::of_own_file) {
         Ok(segment) => SegmentEvidence::by(&segment),
         Err(error) if error.is_damage() => Ok(SegmentEvidence::default()),
         Err(error) => Err(error),

@@ -248,6 +248,7 @@ fn newest_of(
 
 /// Describes a file behind the log's end that is not a segment of the store.
 fn stranger(directory: &dyn Directory, number: SegmentNumber, error: StoreError) -> StoreError {
+    let error = error.of_own_file();
     if !error.is_damage() {
         return error;
     }
