@@ -111,7 +111,7 @@ impl LocalDirectory {
         if let Ok(replaced) = fs::metadata(to) {
             file.set_permissions(replaced.permissions())?;
         }
-        give_to_owner(&file, &self.handle)?;
+        give_to_owner(&file, &self.path);
         file.write_all(bytes)?;
         file.sync_all()?;
         drop(file);

@@ -8,7 +8,7 @@
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -468,20 +468,17 @@ fn open_new(path: &Path, directory: &Path) -> io::Result<(File, Undo)> {
         Ok(file) if Path::new("/proc/self/fd").is_dir() => (file, Undo::Unnamed),
         _ => open_named(path)?,
     };
-    give_to_owner(&file, &File::open(directory)?)?;
+    give_to_owner(&file, directory);
     Ok((file, undo))
 }
 
 /// Gives a new file to the owner of its directory, if the superuser has made it: the owner could
 /// not use what it belongs to any more.
-pub(crate) fn give_to_owner(file: &File, directory: &File) -> io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let (made, wanted) = (file.metadata()?, directory.metadata()?);
-    match (made.uid(), made.gid()) == (wanted.uid(), wanted.gid()) {
-        true => Ok(()),
-        false => std::os::unix::fs::fchown(file, Some(wanted.uid()), Some(wanted.gid())),
+pub(crate) fn give_to_owner(file: &File, directory: &Path) {
+    if rustix::process::geteuid().is_root() {
+        // Where the file system or a container refuses it, the file stays as it was made.
+        let _ = std::fs::metadata(directory)
+            .and_then(|owner| fchown(file, Some(owner.uid()), Some(owner.gid())));
     }
 }
 
