@@ -66,28 +66,17 @@ impl Out {
     }
 }
 
-/// Standard output for a formatter of JSON, which knows no other errors than those of I/O.
-#[derive(Debug, Default)]
-struct JsonOut {
-    out: Out,
-    failed: Option<OutputError>,
-}
-
-impl Write for JsonOut {
+impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.0.extend_from_slice(bytes);
-        if self.out.0.len() >= PIECE_BYTES
-            && let Err(error) = self.out.flush()
-        {
-            let kind = error.cause.kind();
-            self.failed = Some(error);
-            return Err(kind.into());
+        self.0.extend_from_slice(bytes);
+        if self.0.len() >= PIECE_BYTES {
+            Out::flush(self).map_err(|error| error.cause)?;
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        Out::flush(self).map_err(|error| error.cause)
     }
 }
 
@@ -103,15 +92,13 @@ pub(crate) fn print(text: impl fmt::Display) -> Printed {
 
 /// Prints one JSON value on standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = JsonOut::default();
-    if let Err(error) = serde_json::to_writer_pretty(&mut out, value) {
-        return Err(match out.failed {
-            Some(failed) => failed.into(),
-            None => anyhow!("cannot format the answer as JSON: {error}"),
-        });
-    }
-    out.out.put("\n")?;
-    Ok(out.out.flush()?)
+    let mut out = Out::default();
+    serde_json::to_writer_pretty(&mut out, value).map_err(|error| match error.is_io() {
+        true => OutputError::from(io::Error::from(error)).into(),
+        false => anyhow!("cannot format the answer as JSON: {error}"),
+    })?;
+    out.put("\n")?;
+    Ok(out.flush()?)
 }
 
 /// Adds to a failure of the output what the command has done all the same.

@@ -325,12 +325,9 @@ impl Kvdb {
         self.core.check_open()?;
         let manifest = self.core.files.manifest.lock();
         match manifest.kvs.iter().find(|kvs| kvs.name == name) {
-            Some(state) => match self.core.files.unreadable.get(&KvsId(state.id)) {
+            Some(state) => match self.core.files.unreadable_error(state) {
                 None => Ok(Kvs::new(self.core.clone(), state)),
-                Some(what) => {
-                    let (name, what) = (name.to_owned(), what.clone());
-                    Err(StoreError::KvsDamaged { name, what })
-                }
+                Some(error) => Err(error),
             },
             None => Err(manifest.no_kvs(name)),
         }

@@ -181,13 +181,10 @@ impl Kvdb {
 
 fn volume_at(volumes: &Volumes, path: &Path) -> Result<Arc<OpenVolume>, StoreError> {
     let all = volumes.all();
-    let wanted = absolute(path);
-    let path_of = |held: &Arc<OpenVolume>| absolute(held.directory.path());
-    let found = all.iter().find(|held| path_of(held) == wanted).or_else(|| {
-        // Symbolic links may lead there.
-        let wanted = files::canonical(&wanted).ok()?;
-        all.iter().find(|held| files::canonical(&path_of(held)).is_ok_and(|it| it == wanted))
-    });
+    // Symbolic links may lead there.
+    let place = |path: &Path| files::canonical(path).unwrap_or_else(|_| absolute(path));
+    let wanted = place(path);
+    let found = all.iter().find(|held| place(held.directory.path()) == wanted);
     found.cloned().ok_or_else(|| {
         let there: Vec<String> =
             all.iter().map(|held| held.directory.path().display().to_string()).collect();

@@ -50,6 +50,12 @@ impl Files {
         StoreError::KvsDropped { name: name.unwrap_or_else(|| format!("number {}", kvs.0)) }
     }
 
+    /// Returns the error of a `Kvs` whose runs could not be opened.
+    pub(crate) fn unreadable_error(&self, kvs: &KvsState) -> Option<StoreError> {
+        let what = self.unreadable.get(&KvsId(kvs.id))?.clone();
+        Some(StoreError::KvsDamaged { name: kvs.name.clone(), what })
+    }
+
     /// Returns the manifest and its view, with all runs and all segments of values: neither a copy
     /// of the store nor one volume less could have a missing one.
     ///
@@ -58,11 +64,7 @@ impl Files {
     pub(crate) fn whole(&self) -> Result<(Manifest, Arc<View>), StoreError> {
         let manifest = self.manifest.lock();
         let view = self.current.get();
-        let unreadable = |kvs: &KvsState| {
-            let what = self.unreadable.get(&KvsId(kvs.id))?.clone();
-            Some(StoreError::KvsDamaged { name: kvs.name.clone(), what })
-        };
-        if let Some(error) = manifest.kvs.iter().find_map(unreadable) {
+        if let Some(error) = manifest.kvs.iter().find_map(|kvs| self.unreadable_error(kvs)) {
             return Err(error);
         }
         match manifest.segments().find(|number| !view.segments.contains_key(number)) {
